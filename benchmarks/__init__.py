@@ -1,0 +1,1 @@
+"""Benchmarks of jaxqr and its peers, gate-checked: `python -m benchmarks --help`."""

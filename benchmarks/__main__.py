@@ -1,0 +1,136 @@
+"""Command line: `python -m benchmarks contest|users|random` runs a suite; `compare` and `readme` read what was kept."""
+
+import argparse
+import dataclasses
+import fnmatch
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+
+from benchmarks import cases, report
+from benchmarks.cases import Case
+from benchmarks.console import print_table, progress
+from benchmarks.implementations import JAX, PEERS, installed_peers
+from benchmarks.plots import plot
+from benchmarks.protocol import Protocol
+from benchmarks.suite import failures, run, write_json
+
+_ROOT = Path(__file__).resolve().parent.parent
+_RESULTS = _ROOT / "benchmarks" / "results"
+
+# The random suite asks for ratios over many shapes: short programs, because compiling takes most of its time.
+_PROTOCOLS = {"contest": Protocol(), "users": Protocol(), "random": Protocol(max_calls=10, seconds=0.5)}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Times jaxqr and its peers; checks every timed result."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for suite in cases.SUITES:
+        command = commands.add_parser(suite, help=f"time and check the {suite} suite")
+        command.add_argument("--json", type=Path, metavar="FILE", help="keep the report here; written after every case")
+        command.add_argument("--plot", type=Path, metavar="DIR", help="write plots into this folder (needs matplotlib)")
+        command.add_argument("--case", nargs="+", metavar="NAME", help="only these cases; * and ? match as in a shell")
+        command.add_argument(
+            "--peers", nargs="+", choices=PEERS, default=PEERS, help="where installed; JAX is always among them"
+        )
+        command.add_argument(
+            "--repeats", type=int, default=_PROTOCOLS[suite].repeats, metavar="N", help="timed runs of a case"
+        )
+    compare = commands.add_parser("compare", help="print a report's table and how it stands against the targets")
+    compare.add_argument("report", type=Path, nargs="+")
+    compare.add_argument("--plot", type=Path, metavar="DIR", help="write plots into this folder (needs matplotlib)")
+    commands.add_parser("readme", help="rewrite the README's tables from benchmarks/results/*.json")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0, or 1 if jaxqr failed a check. Exits with 2 on a usage error."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "readme":
+            report.update_readme(_ROOT / "README.md", [_read(path) for path in sorted(_RESULTS.glob("*.json"))])
+            return 0
+        if options.plot and importlib.util.find_spec("matplotlib") is None:
+            raise ValueError("--plot needs matplotlib: pip install 'jaxqr[bench]'")
+        if options.command == "compare":
+            for path in options.report:
+                _show(_read(path), options.plot)
+            return 0
+        selected = _select(cases.SUITES[options.command](), options.case)
+        if options.repeats < 1:
+            raise ValueError(f"--repeats takes at least 1, got {options.repeats}")
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    return _run(options.command, selected, options.peers, options.repeats, options.json, options.plot)
+
+
+def _run(
+    suite: str,
+    selected: Sequence[Case],
+    wanted: Sequence[str],
+    repeats: int,
+    json_path: Path | None,
+    plots: Path | None,
+) -> int:
+    peers = [JAX] if suite == "random" else installed_peers(wanted)
+    protocol = dataclasses.replace(_PROTOCOLS[suite], repeats=repeats)
+    names = ", ".join(peer.name for peer in peers)
+    print(f"{suite}: {len(selected)} cases on {jax.devices()[0].device_kind}; jaxqr and {names}", flush=True)
+    done: report.Report = {}
+
+    def save(so_far: report.Report) -> None:
+        done.update(so_far)
+        if json_path:
+            write_json(so_far, json_path)
+
+    start = time.monotonic()
+    entries = run(suite, selected, peers, protocol, save)
+    for number, entry in enumerate(progress(entries, len(selected), suite), start=1):
+        elapsed = f"{time.monotonic() - start:.0f} s"
+        print(f"[{number}/{len(selected)}, {elapsed}] {report.case_line(entry)}", flush=True)
+    _show(done, plots)
+    failed = failures(done)
+    for line in failed:
+        print(f"FAILED {line}")
+    return int(bool(failed))
+
+
+def _select(suite: Sequence[Case], patterns: Sequence[str] | None) -> list[Case]:
+    """The cases that match any of the patterns; all of them without patterns.
+
+    Raises:
+      ValueError: a pattern matches none.
+    """
+    if patterns is None:
+        return list(suite)
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(case.name, pattern) for case in suite):
+            raise ValueError(f"no case is named {pattern!r}; there are {', '.join(case.name for case in suite)}")
+    return [case for case in suite if any(fnmatch.fnmatchcase(case.name, pattern) for pattern in patterns)]
+
+
+def _read(path: Path) -> report.Report:
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not a report: {error}") from error
+
+
+def _show(shown: report.Report, plots: Path | None) -> None:
+    print_table(report.table(shown))
+    for line in report.verdicts(shown):
+        print(line)
+    if plots:
+        print("plots:", ", ".join(str(path) for path in plot(shown, plots)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

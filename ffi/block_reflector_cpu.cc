@@ -1,0 +1,84 @@
+// Reference handler of jaxqr_block_reflector on the CPU: LAPACK's larfb, C ← C - V·Tᵀ·Vᵀ·C, written for clarity.
+//
+// Products and sums are float64, in which no float32 value leaves the range, so no scales are needed. A NaN in a column
+// of C stays there.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "handlers.h"
+#include "ieee_scope.h"
+#include "shapes.h"
+
+namespace jaxqr {
+namespace {
+
+// One matrix: V is the unit lower trapezoid in rows offset … m, columns offset … offset+width of `h`, which is
+// row-major m×n.
+void apply_block_reflector(float* h, const float* t, const float* src, int64_t m, int64_t n, int64_t offset,
+                           int64_t width, int64_t first, int64_t last) {
+  const int64_t columns = last - first;
+  std::vector<double> projections(width * columns, 0.0);  // VᵀC
+  std::vector<double> weights(width * columns, 0.0);      // TᵀVᵀC
+  const auto v = [&](int64_t row, int64_t k) -> double { return row == offset + k ? 1.0 : h[row * n + offset + k]; };
+  // Row `row` of V is zero from here on.
+  const auto reflectors_of = [&](int64_t row) { return std::min(width, row - offset + 1); };
+
+  for (int64_t row = offset; row < m; ++row) {
+    for (int64_t k = 0; k < reflectors_of(row); ++k) {
+      const double v_k = v(row, k);
+      for (int64_t c = 0; c < columns; ++c) projections[k * columns + c] += v_k * src[row * n + first + c];
+    }
+  }
+  for (int64_t k = 0; k < width; ++k) {
+    for (int64_t l = 0; l <= k; ++l) {
+      const double t_lk = t[l * width + k];
+      for (int64_t c = 0; c < columns; ++c) weights[k * columns + c] += t_lk * projections[l * columns + c];
+    }
+  }
+  std::vector<double> updated(columns);
+  for (int64_t row = offset; row < m; ++row) {
+    std::copy_n(src + row * n + first, columns, updated.begin());
+    for (int64_t k = 0; k < reflectors_of(row); ++k) {
+      const double v_k = v(row, k);
+      for (int64_t c = 0; c < columns; ++c) updated[c] -= v_k * weights[k * columns + c];
+    }
+    std::copy(updated.begin(), updated.end(), h + row * n + first);
+  }
+}
+
+xla::ffi::Error block_reflector(Matrices h_in, Matrices t, xla::ffi::RemainingArgs optional_src,
+                                xla::ffi::Result<Matrices> h_out, int64_t offset, int64_t width, int64_t first,
+                                int64_t last) {
+  Matrices src = h_in;
+  if (optional_src.size() > 0) {
+    auto given = optional_src.get<Matrices>(0);
+    if (given.has_error()) return given.error();
+    src = *given;
+  }
+  if (auto error = check_block_reflector(h_in, t, src, *h_out, offset, width, first, last); error.failure())
+    return error;
+  if (h_in.typed_data() != h_out->typed_data())
+    std::copy_n(h_in.typed_data(), h_in.element_count(), h_out->typed_data());
+  const IeeeScope ieee;
+  const int64_t batch = h_in.dimensions()[0], m = h_in.dimensions()[1], n = h_in.dimensions()[2];
+  for (int64_t b = 0; b < batch; ++b) {
+    apply_block_reflector(h_out->typed_data() + b * m * n, t.typed_data() + b * width * width,
+                          src.typed_data() + b * m * n, m, n, offset, width, first, last);
+  }
+  return xla::ffi::Error::Success();
+}
+
+}  // namespace
+}  // namespace jaxqr
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu, jaxqr::block_reflector,
+                              xla::ffi::Ffi::Bind()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .RemainingArgs()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<int64_t>("width")
+                                  .Attr<int64_t>("first")
+                                  .Attr<int64_t>("last"));

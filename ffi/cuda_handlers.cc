@@ -1,0 +1,111 @@
+// XLA FFI handlers on CUDA: bind, check, launch. The kernels know nothing of XLA.
+//
+// The handlers only launch kernels on the given stream: they allocate nothing and synchronize nothing, so XLA may
+// capture them in a command buffer.
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "block_reflector.h"
+#include "handlers.h"
+#include "panel.h"
+#include "shapes.h"
+
+namespace ffi = xla::ffi;
+
+namespace jaxqr {
+namespace {
+
+ffi::Error status(const char* target, cudaError_t error, ffi::Span<const int64_t> matrices) {
+  if (error == cudaSuccess) return ffi::Error::Success();
+  return ffi::Error::Internal(std::string(target) + " on " + shape_text(shape_of(matrices)) + ": " +
+                              cudaGetErrorString(error));
+}
+
+// XLA does not always honour an alias: inside a loop it may hand over a slice of a stacked result instead. Then the
+// operand is copied there first.
+cudaError_t copy_unless_aliased(cudaStream_t stream, const Matrices& from, Matrices to) {
+  if (from.typed_data() == to.typed_data()) return cudaSuccess;
+  return cudaMemcpyAsync(to.typed_data(), from.typed_data(), from.size_bytes(), cudaMemcpyDeviceToDevice, stream);
+}
+
+ffi::Error panel(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi::Result<Vectors> tau,
+                 ffi::Result<Matrices> t, int64_t offset, int64_t width, int64_t row_lanes, int64_t rows_per_lane,
+                 int64_t cols_per_lane, bool in_place) {
+  if (auto error = check_panel(src, *h, *tau, *t, offset, width); error.failure()) return error;
+  const ffi::Span<const int64_t> matrices = src.dimensions();
+  const PanelShape shape{matrices[0], matrices[1], matrices[2], offset, width};
+  const PanelVariant variant{row_lanes, rows_per_lane, cols_per_lane};
+  const bool has_t = t->dimensions()[1] > 0;
+  if (const char* reason = panel_variant_mismatch(variant, shape, has_t)) {
+    return ffi::Error::InvalidArgument("jaxqr_panel: variant " + std::to_string(row_lanes) + "x" +
+                                       std::to_string(rows_per_lane) + "x" + std::to_string(cols_per_lane) + " for " +
+                                       std::to_string(shape.m - offset) + " rows and " + std::to_string(width) +
+                                       " columns: " + reason);
+  }
+  if (in_place) {
+    if (const cudaError_t error = copy_unless_aliased(stream, src, *h); error != cudaSuccess)
+      return status("jaxqr_panel", error, matrices);
+  }
+  return status("jaxqr_panel",
+                launch_panel(variant, shape, src.typed_data(), h->typed_data(), tau->typed_data(),
+                             has_t ? t->typed_data() : nullptr, stream),
+                matrices);
+}
+
+ffi::Error block_reflector(cudaStream_t stream, Matrices h, Matrices t, ffi::RemainingArgs rest,
+                           ffi::Result<Matrices> result, int64_t offset, int64_t width, int64_t first, int64_t last) {
+  Matrices src = h;
+  if (rest.size() > 1)
+    return ffi::Error::InvalidArgument("jaxqr_block_reflector: 2 or 3 operands, got " +
+                                       std::to_string(2 + rest.size()));
+  if (rest.size() == 1) {
+    auto given = rest.get<Matrices>(0);
+    if (!given.has_value()) return given.error();
+    src = *given;
+  }
+  if (auto error = check_block_reflector(h, t, src, *result, offset, width, first, last); error.failure()) return error;
+  if (width > kMaxBlockReflectorWidth) {
+    return ffi::Error::InvalidArgument("jaxqr_block_reflector: width = " + std::to_string(width) + " is over " +
+                                       std::to_string(kMaxBlockReflectorWidth));
+  }
+  const ffi::Span<const int64_t> matrices = h.dimensions();
+  if (const cudaError_t error = copy_unless_aliased(stream, h, *result); error != cudaSuccess)
+    return status("jaxqr_block_reflector", error, matrices);
+  if (rest.size() == 0) src = *result;
+  const BlockReflectorShape shape{matrices[0], matrices[1], matrices[2], offset, width, first, last};
+  return status("jaxqr_block_reflector",
+                launch_block_reflector(shape, result->typed_data(), t.typed_data(), src.typed_data(), stream),
+                matrices);
+}
+
+}  // namespace
+}  // namespace jaxqr
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cuda, jaxqr::panel,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Vectors>()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<int64_t>("width")
+                                  .Attr<int64_t>("row_lanes")
+                                  .Attr<int64_t>("rows_per_lane")
+                                  .Attr<int64_t>("cols_per_lane")
+                                  .Attr<bool>("in_place"),
+                              {ffi::Traits::kCmdBufferCompatible});
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda, jaxqr::block_reflector,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .RemainingArgs()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<int64_t>("width")
+                                  .Attr<int64_t>("first")
+                                  .Attr<int64_t>("last"),
+                              {ffi::Traits::kCmdBufferCompatible});

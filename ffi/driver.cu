@@ -1,0 +1,369 @@
+// jaxqr_driver: every kernel template without JAX, for compute-sanitizer, ncu and the measurements behind the cost
+// model.
+//
+//   jaxqr_driver check                                        all variants at their edges, against float64 on the host
+//   jaxqr_driver panel  BATCH M N OFFSET WIDTH L R C [no-t]   microseconds of one panel launch (L, R, C: the variant)
+//   jaxqr_driver update BATCH M N OFFSET WIDTH                microseconds of one update of all columns right of the
+//   panel jaxqr_driver sweep                                        panels and updates over rows, widths and batches,
+//   as CSV
+//
+// Exit status 0, 1 if a check failed, 2 on wrong usage.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "block_reflector.h"
+#include "panel.h"
+#include "panel_variants.h"
+
+namespace {
+
+using jaxqr::BlockReflectorShape;
+using jaxqr::PanelShape;
+using jaxqr::PanelVariant;
+
+void require(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+#define REQUIRE(call) require(call, #call)
+
+struct VariantRow {
+  PanelVariant variant;
+  int64_t max_warps;
+  int64_t rows() const { return variant.row_lanes * variant.rows_per_lane; }
+  int64_t columns() const { return std::min(rows(), 32 / variant.row_lanes * variant.cols_per_lane * max_warps); }
+};
+
+#define JAXQR_ROW(row_lanes, rows_per_lane, cols_per_lane, max_warps) \
+  {{row_lanes, rows_per_lane, cols_per_lane}, max_warps},
+const VariantRow kVariants[] = {JAXQR_PANEL_VARIANTS(JAXQR_ROW)};
+#undef JAXQR_ROW
+
+class DeviceFloats {
+ public:
+  explicit DeviceFloats(size_t count) : count_(count) {
+    REQUIRE(cudaMalloc(&data_, std::max<size_t>(count, 1) * sizeof(float)));
+  }
+  explicit DeviceFloats(const std::vector<float>& host) : DeviceFloats(host.size()) {
+    REQUIRE(cudaMemcpy(data_, host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice));
+  }
+  ~DeviceFloats() { cudaFree(data_); }
+  DeviceFloats(const DeviceFloats&) = delete;
+  DeviceFloats& operator=(const DeviceFloats&) = delete;
+  float* get() const { return data_; }
+  std::vector<float> host() const {
+    std::vector<float> values(count_);
+    REQUIRE(cudaMemcpy(values.data(), data_, count_ * sizeof(float), cudaMemcpyDeviceToHost));
+    return values;
+  }
+
+ private:
+  size_t count_;
+  float* data_ = nullptr;
+};
+
+std::vector<float> random_floats(size_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+const float kPoison = std::numeric_limits<float>::quiet_NaN();
+int failures = 0;
+
+void report(bool good, const std::string& what, double factor, double t_error) {
+  if (!good) ++failures;
+  if (!good) std::printf("FAILED %s: error %.3g, T or untouched part %.3g\n", what.c_str(), factor, t_error);
+}
+
+// V[row][k] of a factored panel of `rows` rows, row-major with stride n.
+double reflector(const float* panel, int64_t n, int64_t row, int64_t k) {
+  return row < k ? 0.0 : row == k ? 1.0 : panel[row * n + k];
+}
+
+// Largest column error of A = Q·R in units of eps·‖A_j‖, and of T in units of eps·max|T|, for one matrix.
+void panel_errors(const PanelShape& s, const float* a, const float* h, const float* tau, const float* t, double* factor,
+                  double* t_error) {
+  const int64_t rows = s.m - s.offset, w = s.width, n = s.n;
+  const float* const panel = h + s.offset * n + s.offset;
+  const float* const source = a + s.offset * n + s.offset;
+  const double eps = std::numeric_limits<float>::epsilon();
+  *factor = *t_error = 0.0;
+  std::vector<double> column(rows);
+  for (int64_t j = 0; j < w; ++j) {
+    for (int64_t r = 0; r < rows; ++r) column[r] = r <= j ? panel[r * n + j] : 0.0;
+    for (int64_t k = w - 1; k >= 0; --k) {
+      double dot = 0.0;
+      for (int64_t r = k; r < rows; ++r) dot += reflector(panel, n, r, k) * column[r];
+      for (int64_t r = k; r < rows; ++r) column[r] -= tau[k] * dot * reflector(panel, n, r, k);
+    }
+    double error = 0.0, norm = 0.0;
+    for (int64_t r = 0; r < rows; ++r) {
+      error += std::pow(column[r] - source[r * n + j], 2);
+      norm += std::pow(static_cast<double>(source[r * n + j]), 2);
+    }
+    *factor = std::max(*factor, std::sqrt(error / norm) / eps);
+    if (std::isnan(error)) *factor = error;
+  }
+  if (t == nullptr) return;
+  std::vector<double> reference(w * w, 0.0);
+  double largest = std::numeric_limits<float>::min();
+  for (int64_t k = 0; k < w; ++k) {  // LAPACK larft, forward and columnwise
+    std::vector<double> dots(k, 0.0);
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t r = k; r < rows; ++r) dots[i] += reflector(panel, n, r, i) * reflector(panel, n, r, k);
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t l = i; l < k; ++l) reference[i * w + k] -= tau[k] * reference[i * w + l] * dots[l];
+    reference[k * w + k] = tau[k];
+    for (int64_t i = 0; i <= k; ++i) largest = std::max(largest, std::fabs(reference[i * w + k]));
+  }
+  for (int64_t i = 0; i < w * w; ++i) {
+    const double error = std::fabs(t[i] - reference[i]) / (largest * eps);
+    *t_error = std::isnan(error) ? error : std::max(*t_error, error);
+  }
+}
+
+void check_panel(const VariantRow& row, const PanelShape& s, bool has_t, bool in_place) {
+  const std::vector<float> a = random_floats(s.batch * s.m * s.n, 1);
+  const DeviceFloats source(a), result(in_place ? a : std::vector<float>(a.size(), kPoison)),
+      tau(std::vector<float>(s.batch * s.width, kPoison)),
+      t(std::vector<float>(has_t ? s.batch * s.width * s.width : 0, kPoison));
+  const float* const src = in_place ? result.get() : source.get();
+  REQUIRE(jaxqr::launch_panel(row.variant, s, src, result.get(), tau.get(), has_t ? t.get() : nullptr, nullptr));
+  REQUIRE(cudaDeviceSynchronize());
+  const std::vector<float> h = result.host(), taus = tau.host(), ts = t.host();
+  double factor = 0.0, t_error = 0.0;
+  for (int64_t b : {int64_t{0}, s.batch - 1}) {
+    double f, e;
+    panel_errors(s, &a[b * s.m * s.n], &h[b * s.m * s.n], &taus[b * s.width],
+                 has_t ? &ts[b * s.width * s.width] : nullptr, &f, &e);
+    factor = std::isnan(f) ? f : std::max(factor, f);
+    t_error = std::isnan(e) ? e : std::max(t_error, e);
+    for (int64_t i = 0; i < s.m * s.n; ++i) {  // what is not the panel's is untouched
+      const int64_t r = i / s.n - s.offset, c = i % s.n - s.offset;
+      if (r >= 0 && c >= 0 && c < s.width) continue;
+      const float expected = in_place ? a[b * s.m * s.n + i] : kPoison, found = h[b * s.m * s.n + i];
+      if (std::memcmp(&expected, &found, sizeof found) != 0) t_error = std::numeric_limits<double>::infinity();
+    }
+  }
+  char what[200];
+  std::snprintf(what, sizeof what, "panel<%d,%d,%d> batch %d, %d×%d, offset %d, width %d%s%s",
+                int(row.variant.row_lanes), int(row.variant.rows_per_lane), int(row.variant.cols_per_lane),
+                int(s.batch), int(s.m), int(s.n), int(s.offset), int(s.width), has_t ? ", T" : "",
+                in_place ? ", in place" : "");
+  report(factor < 10 && t_error < 300, what, factor, t_error);
+}
+
+void check_update(const BlockReflectorShape& s, bool in_place) {
+  const int64_t size = s.m * s.n, w = s.width, rows = s.m - s.offset;
+  std::vector<float> h = random_floats(s.batch * size, 2), t(s.batch * w * w, 0.0f);
+  const std::vector<float> a = random_floats(s.batch * size, 3);
+  // Reflectors with entries of a few tenths, T from them: only the formula is under test.
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t k = 0; k < w; ++k)
+        h[b * size + (s.offset + r) * s.n + s.offset + k] /= std::sqrt(static_cast<float>(rows));
+    for (int64_t i = 0; i < w; ++i)
+      for (int64_t j = i; j < w; ++j)
+        t[b * w * w + i * w + j] = i == j ? 1.2f : 0.1f * std::cos(static_cast<float>(i * 7 + j));
+  }
+  const DeviceFloats result(h), factors(t), source(a);
+  REQUIRE(
+      jaxqr::launch_block_reflector(s, result.get(), factors.get(), in_place ? result.get() : source.get(), nullptr));
+  REQUIRE(cudaDeviceSynchronize());
+  const std::vector<float> updated = result.host();
+  double worst = 0.0, untouched = 0.0;
+  for (int64_t b : {int64_t{0}, s.batch - 1}) {
+    const float* const panel = &h[b * size + s.offset * s.n + s.offset];
+    const float* const c = in_place ? &h[b * size] : &a[b * size];
+    for (int64_t j = s.first; j < s.last; ++j) {
+      std::vector<double> dots(w, 0.0), weights(w, 0.0);
+      double norm = 0.0, updated_norm = 0.0, error = 0.0;
+      for (int64_t r = 0; r < rows; ++r) {
+        const double value = c[(s.offset + r) * s.n + j];
+        norm += value * value;
+        for (int64_t k = 0; k < w; ++k) dots[k] += reflector(panel, s.n, r, k) * value;
+      }
+      for (int64_t k = 0; k < w; ++k)
+        for (int64_t l = 0; l <= k; ++l) weights[k] += t[b * w * w + l * w + k] * dots[l];
+      for (int64_t r = 0; r < rows; ++r) {
+        double value = c[(s.offset + r) * s.n + j];
+        for (int64_t k = 0; k < w; ++k) value -= reflector(panel, s.n, r, k) * weights[k];
+        error += std::pow(updated[b * size + (s.offset + r) * s.n + j] - value, 2);
+        updated_norm += value * value;
+      }
+      // This T's block reflector is not orthogonal: it lets columns grow.
+      const double relative = std::sqrt(error / std::max(norm, updated_norm)) / std::numeric_limits<float>::epsilon();
+      worst = std::isnan(relative) ? relative : std::max(worst, relative);
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      if (i / s.n >= s.offset && i % s.n >= s.first && i % s.n < s.last) continue;
+      if (std::memcmp(&h[b * size + i], &updated[b * size + i], sizeof(float)) != 0)
+        untouched = std::numeric_limits<double>::infinity();
+    }
+  }
+  char what[200];
+  std::snprintf(what, sizeof what, "update batch %d, %d×%d, offset %d, width %d, columns %d:%d%s", int(s.batch),
+                int(s.m), int(s.n), int(s.offset), int(w), int(s.first), int(s.last), in_place ? ", in place" : "");
+  report(worst < 10 && untouched == 0, what, worst, untouched);
+}
+
+// Shared memory that the device offers to one CTA.
+int64_t shared_bytes_limit() {
+  int bytes;
+  REQUIRE(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  return bytes;
+}
+
+int check() {
+  int checks = 0;
+  const int64_t shared_limit = shared_bytes_limit();
+  for (const VariantRow& row : kVariants) {
+    for (int64_t rows : {row.rows(), row.rows() - 1, row.rows() / 2 + 3, int64_t{5}, int64_t{1}}) {
+      for (int64_t width : {row.columns(), row.columns() - 3, int64_t{17}, int64_t{1}}) {
+        width = std::min(width, std::min(rows, row.columns()));
+        for (bool has_t : {false, true}) {
+          int64_t w = has_t ? std::min<int64_t>(width, 64) : width;
+          while (jaxqr::panel_shared_bytes(row.variant, w, has_t) > shared_limit) --w;
+          check_panel(row, {3, rows, w, 0, w}, has_t, false);
+          check_panel(row, {2, rows + 6, w + 9, 6, w}, has_t, true);
+          checks += 2;
+        }
+      }
+    }
+  }
+  for (int64_t rows : {1, 40, 64, 200, 513}) {
+    for (int64_t width : {1, 17, 32, 33, 64}) {
+      if (width > rows) continue;
+      for (int64_t columns : {1, 30, 64, 131}) {
+        check_update({2, rows, width + columns, 0, width, width, width + columns}, false);
+        check_update({2, rows + 8, width + columns + 8, 8, width, 8 + width, 8 + width + columns}, true);
+        check_update({2, rows + 3, width + columns + 8, 3, width, 3 + width + columns / 2, 3 + width + columns}, true);
+        checks += 3;
+      }
+    }
+  }
+  std::printf("%d checks, %d failed\n", checks, failures);
+  return failures != 0;
+}
+
+__global__ void fill(float* data, int64_t count) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
+    uint64_t bits = i * 0x9e3779b97f4a7c15u;
+    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+    bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
+    data[i] = static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f;
+  }
+}
+
+// Median microseconds of a call, from groups of back-to-back launches.
+template <typename Launch>
+double microseconds(Launch launch) {
+  constexpr int kGroups = 5, kLaunches = 8;
+  cudaEvent_t start, stop;
+  REQUIRE(cudaEventCreate(&start));
+  REQUIRE(cudaEventCreate(&stop));
+  std::vector<double> times;
+  for (int group = 0; group <= kGroups; ++group) {  // the first one warms up
+    REQUIRE(cudaEventRecord(start));
+    for (int i = 0; i < kLaunches; ++i) REQUIRE(launch());
+    REQUIRE(cudaEventRecord(stop));
+    REQUIRE(cudaEventSynchronize(stop));
+    float milliseconds;
+    REQUIRE(cudaEventElapsedTime(&milliseconds, start, stop));
+    if (group > 0) times.push_back(1000.0 * milliseconds / kLaunches);
+  }
+  REQUIRE(cudaEventDestroy(start));
+  REQUIRE(cudaEventDestroy(stop));
+  std::nth_element(times.begin(), times.begin() + kGroups / 2, times.end());
+  return times[kGroups / 2];
+}
+
+double time_panel(const PanelVariant& variant, const PanelShape& s, bool has_t) {
+  const int64_t size = s.batch * s.m * s.n;
+  const DeviceFloats a(size), h(size), tau(s.batch * s.width), t(s.batch * s.width * s.width);
+  fill<<<1024, 256>>>(a.get(), size);
+  return microseconds(
+      [&] { return jaxqr::launch_panel(variant, s, a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, nullptr); });
+}
+
+double time_update(const BlockReflectorShape& s) {
+  const int64_t size = s.batch * s.m * s.n;
+  const DeviceFloats a(size), h(size), t(s.batch * s.width * s.width);
+  fill<<<1024, 256>>>(a.get(), size);
+  fill<<<1024, 256>>>(h.get(), size);
+  fill<<<1024, 256>>>(t.get(), s.batch * s.width * s.width);
+  return microseconds([&] { return jaxqr::launch_block_reflector(s, h.get(), t.get(), a.get(), nullptr); });
+}
+
+int sweep() {
+  const int64_t shared_limit = shared_bytes_limit();
+  std::printf("kind,rows,width,columns,batch,row_lanes,rows_per_lane,cols_per_lane,microseconds\n");
+  for (int64_t batch : {1, 40, 132, 640, 2640}) {
+    for (const VariantRow& row : kVariants) {
+      const int64_t rows = row.rows();
+      for (int64_t width : {8, 16, 32, 64, 128, 192}) {
+        const PanelShape s{batch, rows, width, 0, width};
+        const bool has_t = width <= 64;
+        if (width > row.columns() || jaxqr::panel_shared_bytes(row.variant, width, has_t) > shared_limit) continue;
+        std::printf("panel,%d,%d,0,%d,%d,%d,%d,%.2f\n", int(rows), int(width), int(batch), int(row.variant.row_lanes),
+                    int(row.variant.rows_per_lane), int(row.variant.cols_per_lane), time_panel(row.variant, s, has_t));
+      }
+    }
+    for (int64_t rows : {64, 256, 512, 1024, 2048}) {
+      for (int64_t width : {16, 32, 64}) {
+        for (int64_t columns : {64, 448, 960}) {
+          if (batch * rows * (width + columns) > int64_t{1} << 30) continue;
+          std::printf("update,%d,%d,%d,%d,,,,%.2f\n", int(rows), int(width), int(columns), int(batch),
+                      time_update({batch, rows, width + columns, 0, width, width, width + columns}));
+        }
+      }
+    }
+  }
+  return 0;
+}
+
+int usage() {
+  std::fprintf(stderr,
+               "usage: jaxqr_driver check | sweep | panel BATCH M N OFFSET WIDTH L R C [no-t] | update BATCH M N "
+               "OFFSET WIDTH\n");
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const auto number = [&](int i) { return std::atoll(argv[i]); };
+  if (mode == "check" && argc == 2) return check();
+  if (mode == "sweep" && argc == 2) return sweep();
+  if (mode == "panel" && argc >= 10) {
+    const PanelShape shape{number(2), number(3), number(4), number(5), number(6)};
+    const PanelVariant variant{number(7), number(8), number(9)};
+    const bool has_t = argc == 10;
+    if (const char* reason = jaxqr::panel_variant_mismatch(variant, shape, has_t)) {
+      std::fprintf(stderr, "%s\n", reason);
+      return 2;
+    }
+    std::printf("%.2f\n", time_panel(variant, shape, has_t));
+    return 0;
+  }
+  if (mode == "update" && argc == 7) {
+    const int64_t offset = number(5), width = number(6), n = number(4);
+    std::printf("%.2f\n", time_update({number(2), number(3), n, offset, width, offset + width, n}));
+    return 0;
+  }
+  return usage();
+}

@@ -1,0 +1,12 @@
+// The XLA FFI handlers of this library. The CUDA ones exist only in a build with CUDA.
+#ifndef JAXQR_FFI_HANDLERS_H_
+#define JAXQR_FFI_HANDLERS_H_
+
+#include "xla/ffi/api/ffi.h"
+
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_panel_cpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_panel_cuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda);
+
+#endif  // JAXQR_FFI_HANDLERS_H_

@@ -1,0 +1,99 @@
+// Named wrappers of the few PTX instructions that the kernels need. Shared-memory addresses are 32-bit.
+#ifndef JAXQR_FFI_PTX_CUH_
+#define JAXQR_FFI_PTX_CUH_
+
+#include <cstdint>
+
+namespace jaxqr::ptx {
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+// Release at CTA scope: what the thread wrote (and, after __syncwarp, its warp) is seen by whoever waits.
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(shared_address(barrier))
+               : "memory");
+}
+
+// Acquire at CTA scope: returns once the barrier's first phase is complete.
+__device__ __forceinline__ void mbarrier_wait_first_phase(uint64_t* barrier) {
+  const uint32_t address = shared_address(barrier);
+  uint32_t done;
+  do {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], 0;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done)
+                 : "r"(address)
+                 : "memory");
+#else
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], 0;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done)
+                 : "r"(address)
+                 : "memory");
+#endif
+  } while (!done);
+}
+
+// A load that the compiler may not merge with an earlier one of the same address (which would keep the value in
+// registers).
+__device__ __forceinline__ float4 load_shared_again(const float* address) {
+  float4 value;
+  asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "r"(shared_address(address)));
+  return value;
+}
+
+// The same value, hidden from the compiler, so that what is computed from it is not kept in registers from an earlier
+// place.
+__device__ __forceinline__ int recomputed(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+__device__ __forceinline__ int64_t recomputed(int64_t value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+
+// About 22 bits; denormal arguments and results count as zero.
+__device__ __forceinline__ float rsqrt_approx(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float rcp_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Four 8×8 matrices of halves, one row address a lane (lanes 8i … 8i+7 address matrix i).
+__device__ __forceinline__ void load_matrices(uint32_t (&matrices)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(shared_address(row)));
+}
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&matrices)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(shared_address(row)));
+}
+
+// acc[16×8] += a[16×16]·b[16×8], half operands, float32 accumulators.
+__device__ __forceinline__ void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace jaxqr::ptx
+
+#endif  // JAXQR_FFI_PTX_CUH_

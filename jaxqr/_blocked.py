@@ -1,0 +1,82 @@
+"""The blocked Householder driver: walks a schedule, panel by panel, and updates what is right of each panel.
+
+The first step reads A and writes H, every later one works in place on H, so that XLA copies nothing; with
+``overwrite_a`` the first step is in place too.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxqr import _targets, wy
+from jaxqr.precision import Products
+from jaxqr.schedule import Schedule
+
+
+def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a: bool) -> tuple[jax.Array, jax.Array]:
+    """LAPACK's compact QR form of ``a [batch, m, n]``, float32, step by step as ``schedule`` says.
+
+    Args:
+      a: the matrices.
+      schedule: made for this m, n and batch.
+      precision: of the products of ``"matmul"`` updates.
+      overwrite_a: let the first step take the buffer of ``a``.
+
+    Returns:
+      ``h [batch, m, n]`` and ``tau [batch, min(m, n)]``.
+    """
+    h, taus = a, []
+    for step in schedule.steps:
+        in_place = overwrite_a or step.offset > 0
+        before = h
+        if step.regime == "jax":
+            # Without an update to follow, JAX factors all that is left, also the columns beyond the last pivot.
+            last = step.offset + step.width if step.update else h.shape[-1]
+            h, tau = _jax_columns(before, step.offset, last)
+        else:
+            assert step.variant is not None
+            h, tau, t = _targets.panel(
+                before,
+                offset=step.offset,
+                width=step.width,
+                variant=step.variant,
+                with_t=step.update == "fused",
+                in_place=in_place,
+            )
+        # Out of place, the panel call leaves the trailing columns of h unwritten: they are still in A.
+        source = None if in_place else before
+        if step.update == "fused":
+            h = _targets.block_reflector(h, t, source, offset=step.offset, width=step.width)
+        elif step.update == "matmul":
+            h = _matmul_update(h, tau, h if source is None else source, step.offset, step.width, precision)
+        taus.append(tau)
+    return h, jnp.concatenate(taus, axis=-1)
+
+
+def jax_geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """JAX's own geqrf of ``a [..., m, n]``, any inexact dtype that JAX factors, on any platform."""
+    h_transposed, tau = jnp.linalg.qr(a, mode="raw")
+    return h_transposed.mT, tau
+
+
+def as_operand(h: jax.Array) -> jax.Array:
+    """``h`` as an FFI call takes it without a copy: XLA's CPU backend copies an operand that comes out of a fusion."""
+    return lax.optimization_barrier(h)
+
+
+def _jax_columns(h: jax.Array, offset: int, last: int) -> tuple[jax.Array, jax.Array]:
+    if offset == 0 and last == h.shape[-1]:
+        return jax_geqrf(h)
+    columns, tau = jax_geqrf(h[:, offset:, offset:last])
+    return as_operand(lax.dynamic_update_slice(h, columns, (0, offset, offset))), tau
+
+
+def _matmul_update(
+    h: jax.Array, tau: jax.Array, source: jax.Array, offset: int, width: int, products: Products
+) -> jax.Array:
+    first = offset + width
+    v = wy.unit_lower(h[:, offset:, offset:first])
+    updated = wy.apply_transpose(v, wy.t_factor(v, tau), source[:, offset:, first:], products)
+    return as_operand(lax.dynamic_update_slice(h, updated, (0, offset, first)))

@@ -1,0 +1,120 @@
+"""The fused block-reflector update on the GPU, reached through its FFI target, against float64."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from jaxqr import _targets
+from tests import matrices
+from tests.reference import DENORMAL, EPS, assert_same_bits, larft
+
+pytestmark = pytest.mark.gpu
+SHAPES = [  # m, n, offset, width, first, last
+    (1, 2, 0, 1, 1, 2),
+    (5, 9, 2, 1, 3, 9),
+    (40, 70, 0, 8, 8, 70),
+    (64, 65, 0, 64, 64, 65),
+    (65, 300, 1, 64, 65, 300),
+    (130, 129, 3, 31, 40, 111),
+    (200, 200, 64, 32, 96, 200),
+    (333, 101, 5, 33, 38, 101),
+    (512, 512, 0, 64, 64, 512),
+    (777, 90, 7, 16, 23, 90),
+    (2048, 130, 0, 16, 16, 130),
+    (2048, 96, 3, 61, 64, 96),
+]
+at_every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+@functools.partial(jax.jit, static_argnames=("offset", "width", "first", "last"))
+def update(h, t, source, *, offset, width, first, last):
+    operands = (h, t) if source is None else (h, t, source)
+    call = jax.ffi.ffi_call(
+        _targets.BLOCK_REFLECTOR, jax.ShapeDtypeStruct(h.shape, np.float32), input_output_aliases={0: 0}
+    )
+    attributes = {"offset": offset, "width": width, "first": first, "last": last}
+    return call(*operands, **{name: np.int64(value) for name, value in attributes.items()})
+
+
+class Update:
+    """V and T of `batch` panels, with C to be set, in matrices that are NaN wherever the update must not look."""
+
+    def __init__(self, m: int, n: int, offset: int, width: int, first: int, last: int):
+        names = ("dense", "min_index", "near_collinear", "exponential", "lower_ones", "upper_triangular")
+        self.attributes = {"offset": offset, "width": width, "first": first, "last": last}
+        self.rows, self.columns, self.batch = m - offset, last - first, len(names)
+        self.place = slice(None), slice(offset, None), slice(first, last)
+        self.panel = slice(None), slice(offset, None), slice(offset, offset + width)
+        factored = [np.linalg.qr(matrices.matrix(name, self.rows, width), mode="raw") for name in names]
+        reflectors = np.stack([h.T for h, _ in factored])
+        tau = np.stack([tau for _, tau in factored])
+        self.t = larft(reflectors, tau)
+        self.h = np.full((self.batch, m, n), np.nan, np.float32)
+        self.h[self.panel] = np.where(np.tri(self.rows, width, -1, dtype=bool), reflectors, np.nan)
+        self.v = np.tril(reflectors, -1) + np.eye(self.rows, width, dtype=np.float32)
+
+    def run(self, c: np.ndarray, in_place: bool) -> np.ndarray:
+        """The updated columns; asserts that nothing else was written."""
+        before = self.h.copy()
+        source = None
+        if in_place:
+            before[self.place] = c
+        else:
+            source = np.full_like(before, np.nan)
+            source[self.place] = c
+        after = np.array(update(before, self.t, source, **self.attributes))
+        expected = before.copy()
+        expected[self.place] = after[self.place]
+        assert_same_bits([after], [expected])
+        return after[self.place]
+
+    def apply(self, c: np.ndarray, dtype: type) -> np.ndarray:
+        v, t, c = (x.astype(dtype) for x in (self.v, self.t, c))
+        return c - v @ (t.mT @ (v.mT @ c))
+
+    def errors(self, found: np.ndarray, c: np.ndarray) -> np.ndarray:
+        return np.linalg.norm(found - self.apply(c, np.float64), axis=-2)
+
+
+def in_every_class(rows: int, columns: int, batch: int) -> np.ndarray:
+    names = ("dense", "min_index", "graded_columns", "near_collinear", "zero_column", "clustered")
+    return matrices.batch(rows, columns, names[:batch], seed=1)
+
+
+@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "from a source"])
+@at_every_shape
+def test_update(shape, in_place):
+    """Column-wise, at most 10 eps or five times the error of the same three products in float32 by BLAS."""
+    job = Update(*shape)
+    c = in_every_class(job.rows, job.columns, job.batch)
+    errors, norms = job.errors(job.run(c, in_place), c), np.linalg.norm(c.astype(np.float64), axis=-2)
+    yardstick = job.errors(job.apply(c, np.float32), c)
+    assert (errors <= np.maximum(10 * EPS * norms, 5 * yardstick)).all()
+
+
+@at_every_shape
+def test_update_at_any_scale(shape):
+    job = Update(*shape)
+    for start in range(0, len(matrices.SCALES), job.batch):
+        c = np.zeros((job.batch, job.rows, job.columns), np.float32)
+        part = matrices.scaled_batch(job.rows, job.columns)[start : start + job.batch]
+        c[: len(part)] = part
+        found, norms = job.run(c, True), np.linalg.norm(c.astype(np.float64), axis=-2)
+        assert np.isfinite(found).all()
+        assert (job.errors(found, c) <= 10 * EPS * norms + np.sqrt(job.rows) * DENORMAL).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=["NaN", "Inf"])
+@at_every_shape
+def test_bad_values_stay_in_their_column(shape, bad):
+    job = Update(*shape)
+    good = in_every_class(job.rows, job.columns, job.batch)
+    c = good.copy()
+    row, column = job.rows // 2, job.columns // 2
+    c[1, row, column] = bad
+    found, expected = job.run(c, True), job.run(good, True)
+    assert not np.isfinite(found[1, :, column]).all()
+    found[1, :, column] = expected[1, :, column]
+    assert_same_bits([found], [expected])

@@ -1,0 +1,181 @@
+"""Every variant of the CUDA panel kernel, through its FFI target, at the edges of what it covers, against float64."""
+
+import functools
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxqr import _native, _targets
+from jaxqr.verify import Measures, as_good_as_lapack, fp32_grade, lapack_measures, measures
+from tests import matrices
+from tests.drivers import shared_bytes
+from tests.gpu.tools import Poison, launched_kernels, own_kernels
+from tests.reference import assert_good_at_any_scale, assert_same_bits, block_measures, larft
+
+pytestmark = pytest.mark.gpu
+Variant = tuple[int, int, int]
+MAX_T_WIDTH = 64
+SHARED_BYTES = 227 * 1024
+NAMES = (
+    "dense", "graded_columns", "rank_deficient", "duplicate_columns", "near_rank", "row_graded", "near_collinear",
+    "upper_triangular", "zero_column", "min_index", "exponential", "squared_exponential",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of `rows` × `width` whose first pivot is at (offset, offset) of a matrix with `right` more columns."""
+
+    variant: Variant
+    rows: int
+    width: int
+    offset: int
+    right: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.offset + self.rows, self.offset + self.width + self.right
+
+    @property
+    def place(self) -> tuple[slice, slice, slice]:
+        return slice(None), slice(self.offset, None), slice(self.offset, self.offset + self.width)
+
+    def __str__(self) -> str:
+        variant = "x".join(map(str, self.variant))
+        return f"{variant}-{self.rows}rows-{self.width}columns-at{self.offset}-{self.right}more"
+
+
+def panels() -> list[Panel]:
+    found = []
+    for row_lanes, rows_per_lane, cols_per_lane, max_warps in _native.panel_variants():
+        capacity, of_a_warp = row_lanes * rows_per_lane, 32 // row_lanes * cols_per_lane
+        widest = min(capacity, of_a_warp * max_warps)
+        while shared_bytes(capacity, widest) > SHARED_BYTES:
+            widest -= 1
+        with_t = min(widest, MAX_T_WIDTH)
+        sizes = [  # rows, width, offset, columns right of the panel
+            (capacity, widest, 0, 0),
+            (capacity, with_t, 0, 3),
+            (capacity, with_t, 4, 8),
+            (capacity, 1, 2, 4),
+            (capacity - 1, min(with_t, of_a_warp + 1), 3, 1),
+            (capacity - row_lanes // 2, with_t - 1, 9, 0),
+            (with_t, with_t, 1, 0),
+            (min(capacity, with_t + 1), with_t, 7, 9),
+            (1, 1, 5, 3),
+            (2, 2, 0, 0),
+            (min(capacity, 3 * of_a_warp), max(1, min(with_t, 2 * of_a_warp - 1)), 8, 5),
+        ]
+        variant = row_lanes, rows_per_lane, cols_per_lane
+        found += [Panel(variant, rows, min(rows, width), offset, right) for rows, width, offset, right in sizes]
+    return list(dict.fromkeys(found))
+
+
+@functools.partial(jax.jit, static_argnames=("panel", "with_t", "in_place"))
+def factor(a: jax.Array, panel: Panel, with_t: bool, in_place: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return _targets.panel(
+        a, offset=panel.offset, width=panel.width, variant=panel.variant, with_t=with_t, in_place=in_place
+    )
+
+
+def embedded(panel: Panel, columns: np.ndarray) -> np.ndarray:
+    """Matrices that hold `columns` where the panel is, and NaN everywhere else: nothing else may be read."""
+    a = np.full((len(columns), *panel.shape), np.nan, np.float32)
+    a[panel.place] = columns
+    return a
+
+
+@pytest.mark.parametrize("panel", panels(), ids=str)
+def test_panel(panel: Panel):
+    columns = matrices.batch(panel.rows, panel.width, NAMES)
+    a = embedded(panel, columns)
+    with_t = panel.width <= MAX_T_WIDTH
+    h, tau, t = (np.asarray(x) for x in factor(a, panel, with_t, panel.offset > 0))
+    measured = measures(columns, h[panel.place], tau)
+    if panel.width >= 8:
+        good = as_good_as_lapack(columns, measured)
+        assert good.all(), {NAMES[i]: measured[i] for i in np.nonzero(~good)[0]}
+    else:
+        # The roundings of a few columns do not average out, so LAPACK's own measures of one matrix scatter from a tenth
+        # to three: the worst of all matrices is compared with its worst.
+        worst, lapack_worst = (
+            Measures(*map(np.atleast_1d, x.worst().values())) for x in (measured, lapack_measures(columns))
+        )
+        assert fp32_grade(worst, lapack_worst).all(), (worst, lapack_worst)
+    if with_t:
+        ours, theirs = (block_measures(columns, h[panel.place], x) for x in (t, larft(h[panel.place], tau)))
+        good = fp32_grade(ours, theirs)
+        assert good.all(), {NAMES[i]: (ours[i], theirs[i]) for i in np.nonzero(~good)[0]}
+        assert (np.tril(t, -1) == 0).all()
+    else:
+        assert t.shape == (len(a), 0, 0)
+    if panel.offset > 0:
+        expected = a.copy()
+        expected[panel.place] = h[panel.place]
+        assert_same_bits([h], [expected])
+
+
+@pytest.mark.parametrize("panel", [panel for panel in panels() if panel.right == 8], ids=str)
+def test_panel_at_any_scale(panel: Panel):
+    columns = matrices.scaled_batch(panel.rows, panel.width)
+    h, tau, _ = (np.asarray(x) for x in factor(embedded(panel, columns), panel, True, True))
+    assert_good_at_any_scale(columns, h[panel.place], tau, panels=1)
+
+
+@pytest.mark.parametrize("panel", [panel for panel in panels() if panel.right == 3], ids=str)
+def test_panel_in_and_out_of_place_are_the_same(panel: Panel):
+    a = embedded(panel, matrices.batch(panel.rows, panel.width, NAMES))
+    results = [factor(a, panel, True, in_place) for in_place in (False, True)]
+    places = [(np.asarray(h)[panel.place], tau, t) for h, tau, t in results]
+    assert_same_bits(*places)
+
+
+@pytest.mark.parametrize("panel", [panel for panel in panels() if panel.right == 0 and panel.offset == 0], ids=str)
+def test_panel_writes_all_of_its_results(panel: Panel):
+    """A whole matrix is a panel: every element of H, tau and T is written, into memory that held NaN."""
+    a = jnp.asarray(matrices.batch(panel.rows, panel.width, NAMES))
+    with_t = panel.width <= MAX_T_WIDTH
+    expected = jax.block_until_ready(factor(a, panel, with_t, False))
+    poison = Poison(*(x.nbytes for x in expected if x.nbytes))
+    found = jax.block_until_ready(factor(a, panel, with_t, False))
+    assert all(poison.covers(x) for x in found if x.nbytes), "the results lie where no poison was"
+    assert_same_bits(found, expected)
+    assert not any(jnp.isnan(x).any() for x in found)
+
+
+@pytest.mark.parametrize("panel", [panel for panel in panels() if panel.right == 8], ids=str)
+def test_bad_values_stay_in_their_matrix_and_right_of_their_column(panel: Panel):
+    good = np.random.default_rng(3).standard_normal((8, panel.rows, panel.width), dtype=np.float32)
+    bad = good.copy()
+    places = {1: (0, 0), 2: (panel.rows - 1, 0), 4: (panel.rows // 2, panel.width // 2), 6: (0, panel.width - 1)}
+    for (matrix, (row, column)), value in zip(places.items(), [np.nan, np.inf, -np.inf, np.nan], strict=True):
+        bad[matrix, row, column] = value
+    (h, tau, t), (good_h, good_tau, good_t) = (
+        tuple(np.asarray(x) for x in factor(embedded(panel, x), panel, True, True)) for x in (bad, good)
+    )
+    h, good_h = h[panel.place], good_h[panel.place]
+    untouched = [0, 3, 5, 7]
+    assert_same_bits([x[untouched] for x in (h, tau, t)], [x[untouched] for x in (good_h, good_tau, good_t)])
+    for matrix, (_, column) in places.items():
+        assert_same_bits(
+            [h[matrix, :, :column], tau[matrix, :column]], [good_h[matrix, :, :column], good_tau[matrix, :column]]
+        )
+        # The last column of a square panel has nothing to eliminate: tau is 0 there, whatever alpha is.
+        eliminated = min(panel.width, panel.rows - 1)
+        assert np.isnan(tau[matrix, column:eliminated]).all()
+        assert not np.isfinite(np.diagonal(h[matrix])[column:]).any()
+
+
+def test_each_variant_launches_its_own_kernel():
+    variants = [variant[:3] for variant in _native.panel_variants()]
+    runs = [Panel(variant, 4, 4, 0, 1) for variant in variants]
+    a = np.zeros((2, 4, 5), np.float32)
+
+    def run():
+        return [jax.block_until_ready(factor(a, panel, False, False)) for panel in runs]
+
+    run()
+    assert own_kernels(launched_kernels(run)) == variants

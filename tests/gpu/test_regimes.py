@@ -1,0 +1,88 @@
+"""Each regime by shapes that reach it: the launched kernels are the scheduled ones, the results FP32-grade."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxqr
+from jaxqr import _native
+from tests import matrices
+from tests.gpu.tools import assert_fp32_grade, launched_kernels, own_kernels, same_bits
+
+pytestmark = pytest.mark.gpu
+SHAPES = [
+    (3, 1, 7),
+    (1, 300, 1),
+    (10000, 7, 7),
+    (8192, 16, 16),
+    (20, 32, 32),
+    (1000, 64, 16),
+    (4096, 64, 64),
+    (100, 129, 65),
+    (40, 176, 176),
+    (37, 300, 200),
+    (40, 352, 352),
+    (3, 50, 4000),
+    (600, 256, 32),
+    (32, 512, 512),
+    (5, 777, 1000),
+    (4, 1024, 1024),
+    (2, 2048, 300),
+    (1, 2048, 2048),
+    (2, 2500, 60),
+]
+# The first ones say most, for batches too small for all.
+NAMES = tuple(dict.fromkeys(["exponential", "graded_columns", "near_collinear", "banded", *matrices.CLASSES]))
+factor = jax.jit(jaxqr.geqrf)
+
+
+@functools.cache
+def inputs(batch: int, m: int, n: int) -> tuple[np.ndarray, jax.Array]:
+    """Up to one matrix a class, and the batch that repeats them."""
+    distinct = matrices.batch(m, n, NAMES[:batch])
+    return distinct, jnp.asarray(np.resize(distinct, (batch, m, n)))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_class_is_fp32_grade(shape):
+    distinct, a = inputs(*shape)
+    h, tau = factor(a)
+    firsts = distinct, h[: len(distinct)], tau[: len(distinct)]
+    # Small ones are measured on the host, which spares a compilation.
+    assert_fp32_grade(*(firsts if distinct.size > 2**23 else map(np.asarray, firsts)), NAMES)
+    repeated = jnp.arange(len(a)) % len(distinct)
+    assert same_bits((h, tau), (h[repeated], tau[repeated]))
+
+
+@pytest.mark.parametrize("shape", [(25, 130, 70), (25, 257, 129), (25, 70, 130), (8, 512, 512)], ids=str)
+def test_matmul_updates_are_fp32_grade(shape):
+    distinct, a = inputs(*shape)
+    h, tau = jax.jit(functools.partial(jaxqr.geqrf, precision="highest"))(a)
+    assert_fp32_grade(distinct, np.asarray(h), np.asarray(tau), NAMES)
+
+
+def test_the_launched_kernels_are_the_scheduled_ones():
+    def run():
+        return [jax.block_until_ready(factor(inputs(*shape)[1])) for shape in SHAPES]
+
+    run()
+    launched = own_kernels(launched_kernels(run))
+    for batch, m, n in SHAPES:
+        expected = []
+        for step in jaxqr.schedule_for(m, n, batch).steps:
+            expected += [step.variant] if step.regime == "cta" else []
+            expected += ["block_reflector"] if step.update == "fused" else []
+        assert launched[: len(expected)] == expected, (batch, m, n)
+        del launched[: len(expected)]
+    assert not launched
+
+
+def test_these_shapes_reach_both_regimes_and_both_kinds_of_steps():
+    steps = [step for batch, m, n in SHAPES for step in jaxqr.schedule_for(m, n, batch).steps]
+    assert {step.regime for step in steps} == {"cta", "jax"}
+    assert {step.update for step in steps} == {"fused", None}
+    reached = {step.variant for step in steps} - {None}
+    assert len(reached) > len(_native.panel_variants()) // 2  # test_panels.py reaches every one of them directly

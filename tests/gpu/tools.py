@@ -1,0 +1,111 @@
+"""What the GPU tests share: names of launched kernels, poisoned memory, and the FP32 grade of device arrays."""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
+
+# Demangled (`panel_kernel<8, 4, 1, 8>`, by some `panel_kernel<(int)8, …>`) or not (`panel_kernelILi8ELi4E…`).
+_PANEL_KERNEL = re.compile(
+    r"panel_kernel(?:<\s*(?:\(int\))?(\d+),\s*(?:\(int\))?(\d+),\s*(?:\(int\))?(\d+)|ILi(\d+)ELi(\d+)ELi(\d+)E)"
+)
+
+
+def panel_variant(kernel_name: str) -> tuple[int, int, int]:
+    """(row_lanes, rows_per_lane, cols_per_lane) in the name of a panel kernel."""
+    match = _PANEL_KERNEL.search(kernel_name)
+    assert match, kernel_name
+    row_lanes, rows_per_lane, cols_per_lane = (int(number) for number in match.groups() if number)
+    return row_lanes, rows_per_lane, cols_per_lane
+
+
+def launched_kernels(run: Callable[[], object]) -> list[str]:
+    """The CUDA kernels that `run` launches, by time of start. Warm up before: compiling launches kernels too."""
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(run())
+        (path,) = Path(folder).rglob("*.xplane.pb")
+        planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
+        events = [
+            (event.start_ns, event.name)
+            for plane in planes
+            if plane.name.startswith("/device:GPU")
+            for line in plane.lines
+            if line.name.startswith("Stream")
+            for event in line.events
+        ]
+        assert events, f"no kernels in the trace's planes {[plane.name for plane in planes]}: is CUPTI there?"
+    return [name for _, name in sorted(events)]
+
+
+def own_kernels(names: Iterable[str]) -> list[str | tuple[int, int, int]]:
+    """This package's kernels among them, in order: a panel's variant, or "block_reflector"."""
+    own: list[str | tuple[int, int, int]] = []
+    for name in names:
+        if "block_reflector_kernel" in name:
+            own.append("block_reflector")
+        elif "panel_kernel" in name:
+            own.append(panel_variant(name))
+    return own
+
+
+class Poison:
+    """NaN in device memory that is free again, so that whoever gets it next and does not write it is found out.
+
+    `sizes` are those of the arrays to come, in bytes. `covers` says whether an array lies wholly in memory that was
+    poisoned: where it does not, the test has shown nothing.
+    """
+
+    def __init__(self, *sizes: int) -> None:
+        # The allocator takes the tightest hole. Every other buffer stays, so that the holes are of just these sizes (of
+        # multiples of 256 bytes, as allocations are).
+        buffers = [
+            jnp.full(64 * -(-size // 256), jnp.nan, jnp.float32)
+            for size in sizes
+            for _ in range(128 if size < 2**20 else 16)
+        ]
+        jax.block_until_ready(buffers)
+        self._walls, holes = buffers[::2], buffers[1::2]
+        self._ranges = sorted((x.unsafe_buffer_pointer(), x.unsafe_buffer_pointer() + x.nbytes) for x in holes)
+        for hole in holes:
+            hole.delete()
+
+    def covers(self, array: jax.Array) -> bool:
+        start, end = array.unsafe_buffer_pointer(), array.unsafe_buffer_pointer() + array.nbytes
+        for first, last in self._ranges:
+            if first <= start < last:
+                start = last
+        return start >= end
+
+
+@jax.jit
+def _same_bits(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.all(jax.lax.bitcast_convert_type(x, jnp.int32) == jax.lax.bitcast_convert_type(y, jnp.int32))
+
+
+def same_bits(found: Iterable[jax.Array], expected: Iterable[jax.Array]) -> bool:
+    """Whether float32 arrays are the same to the bit, compared on the device."""
+    return all(bool(_same_bits(x, y)) for x, y in zip(found, expected, strict=True))
+
+
+def assert_fp32_grade(a: np.ndarray, h: jax.Array, tau: jax.Array, names: Iterable[str] | None = None) -> Measures:
+    """The contest's gate and the FP32 grade, in float64, on the device where `h` lies on one.
+
+    LAPACK, on the CPU, is asked about the worst matrices only: the grade's limits are never below the absolute ones,
+    which most pass.
+    """
+    measured = measures(a, h, tau)
+    assert contest_gate(measured).all(), measured.worst()
+    (above,) = np.nonzero(~fp32_grade(measured, Measures(*np.zeros((3, len(a))))))
+    ratio = np.max([measured.scaled_factor / 0.5, measured.scaled_orthogonality / 2, measured.columnwise / 10], axis=0)
+    worst = above[np.argsort(-ratio[above])][:8]
+    good = as_good_as_lapack(np.asarray(a)[worst], measured[worst])
+    labels = list(names) if names is not None else list(map(str, range(len(a))))
+    assert good.all(), {labels[i]: measured[i] for i in worst[~good]}
+    return measured

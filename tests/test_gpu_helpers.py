@@ -1,0 +1,53 @@
+"""What the GPU tests and their report stand on, as far as it can be checked without a GPU."""
+
+import json
+
+import pytest
+
+from tests import gpu_report
+from tests.gpu import tools
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void jaxqr::panel_kernel<8, 24, 3, 16>(float const*, float*, float*, float*, long, long, int, int)",
+        "void jaxqr::panel_kernel<(int)8, (int)24, (int)3, (int)16>(const float *, float *, float *, long, int)",
+        "_ZN5jaxqr12panel_kernelILi8ELi24ELi3ELi16EEEvPKfPfS3_S3_llii",
+    ],
+)
+def test_panel_variant_is_read_from_a_kernels_name(name):
+    assert tools.panel_variant(name) == (8, 24, 3)
+    others = ["void jaxqr::(anonymous namespace)::block_reflector_kernel<32>(float*)", "loop_add_fusion", name]
+    assert tools.own_kernels(others) == ["block_reflector", (8, 24, 3)]
+
+
+def test_source_hashes_are_gits(tmp_path):
+    """The hash of a tree with a nested folder, as `git rev-parse HEAD:` printed it."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "empty" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "a.py").write_text("hi\n")
+    (tmp_path / "sub" / "b.py").write_text("yo\n")
+    (tmp_path / "sub.py").write_text("c\n")
+    (tmp_path / "native.abi3.so").write_bytes(b"\0")
+    (tmp_path / "empty" / "__pycache__" / "a.pyc").write_bytes(b"\0")
+    assert gpu_report.git_tree(tmp_path).hex() == "29fbb5f29dd06c6e31105ae4a19b6c586af2f151"
+
+
+def test_check_of_the_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_report, "REPORT", tmp_path / "report.json")
+    assert gpu_report.check() == 1
+    report = {
+        "sources": gpu_report.sources(),
+        "device": "H",
+        "jax": "0",
+        "date": "d",
+        "counts": {"passed": 3, "failed": 0},
+    }
+    gpu_report.REPORT.write_text(json.dumps(report))
+    assert gpu_report.check() == 0
+    assert "made from this tree" in capsys.readouterr().out
+    report["sources"]["ffi"] = "0" * 40
+    gpu_report.REPORT.write_text(json.dumps(report))
+    assert gpu_report.check() == 1
+    assert "ffi changed since" in capsys.readouterr().out

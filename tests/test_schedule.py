@@ -1,0 +1,183 @@
+"""Schedules cover the matrix, fit the device, keep the workspace small, and are what the driver runs."""
+
+import functools
+import itertools
+import time
+from dataclasses import FrozenInstanceError, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxqr
+from jaxqr import Schedule, Step, _blocked, _native, schedule_for
+from tests import drivers
+
+KIB = 1024
+SHARED_BYTES = {"H200": 227 * KIB, "A100": 163 * KIB, "L4": 99 * KIB}
+SIDES = (1, 2, 7, 8, 9, 32, 33, 65, 176, 352, 777, 1024, 2048)
+MAX_ROWS = max(lanes * rows for lanes, rows, _, _ in _native.panel_variants())
+
+
+def check(schedule: Schedule):
+    m, n, offset = schedule.m, schedule.n, 0
+    for step in schedule.steps:
+        assert step.offset == offset
+        assert step.rows == m - offset
+        assert step.width >= 1
+        offset += step.width
+        assert (step.update is None) == (offset == n or step.regime == "jax")
+        if step.regime == "cta":
+            [max_warps] = [v[3] for v in _native.panel_variants() if v[:3] == step.variant]
+            row_lanes, rows_per_lane, cols_per_lane = step.variant
+            assert step.rows <= row_lanes * rows_per_lane
+            assert step.width <= 32 // row_lanes * cols_per_lane * max_warps
+            t_side = (32 if step.width <= 32 else 64) if step.update == "fused" else 0
+            columns = step.width * (row_lanes * rows_per_lane + 4) + t_side**2  # what a block keeps in shared memory
+            assert 4 * columns <= SHARED_BYTES[schedule.device_kind]
+            assert step.update != "fused" or step.width <= 64
+    assert offset == (min(m, n) if schedule.batch else 0)
+
+
+@pytest.mark.parametrize("device_kind", SHARED_BYTES)
+@pytest.mark.parametrize("precision", [None, "high"])
+def test_steps_cover_the_columns_and_fit_the_device(device_kind, precision):
+    for (m, n), batch in zip(itertools.product(SIDES, repeat=2), itertools.cycle((1, 40, 1000)), strict=False):
+        schedule = schedule_for(m, n, batch, device_kind, precision)
+        check(schedule)
+        updates = {step.update for step in schedule.steps} - {None}
+        assert updates <= {"fused" if precision is None else "matmul"}
+
+
+@pytest.mark.parametrize("shape", [(64, 65), (32, 40), (100, 300), (512, 512), (1024, 1024), (2048, 64)], ids=str)
+@pytest.mark.parametrize("batch", [1, 640])
+def test_workspace_is_at_most_half_the_input(shape, batch):
+    schedule = schedule_for(*shape, batch, "H200")
+    assert schedule.workspace_bytes <= 4 * batch * np.prod(shape) / 2
+
+
+def test_own_panels_wherever_a_kernel_holds_the_rows():
+    for m in (1, 100, MAX_ROWS):
+        assert {step.regime for step in schedule_for(m, 64, 10, "H200").steps} == {"cta"}
+
+
+def test_taller_matrices_are_jaxs():
+    for n in (1, 100, 5000):
+        [step] = schedule_for(MAX_ROWS + 1, n, 3).steps
+        assert step == Step(0, min(MAX_ROWS + 1, n), MAX_ROWS + 1, "jax", None, None)
+
+
+@pytest.mark.parametrize(("m", "n", "batch"), [(0, 5, 3), (5, 0, 3), (0, 0, 1), (5, 5, 0)])
+def test_nothing_to_do(m, n, batch):
+    schedule = schedule_for(m, n, batch)
+    assert schedule.steps == ()
+    assert schedule.launches == schedule.workspace_bytes == 0
+    assert "0 steps" in str(schedule)
+
+
+def test_same_arguments_same_schedule():
+    first = schedule_for(512, 512, 640, "H200")
+    assert first == schedule_for(512, 512, 640, "H200")
+    assert hash(first) == hash(schedule_for(512, 512, 640, "NVIDIA H200"))
+    with pytest.raises(FrozenInstanceError):
+        first.m = 3
+
+
+def test_the_default_device_is_an_h200_where_there_is_none():
+    assert schedule_for(300, 200, 5) == schedule_for(300, 200, 5, "H200")
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA A10G", "A10"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L4", "L4"),
+    ],
+)
+def test_device_kinds_as_jax_names_them(kind, model):
+    assert schedule_for(8, 8, 1, kind).device_kind == model
+
+
+def test_an_unknown_device():
+    with pytest.raises(ValueError, match=r"device_kind='abacus' names none of H200, "):
+        schedule_for(8, 8, 1, "abacus")
+
+
+@pytest.mark.parametrize("sizes", [(-1, 2, 3), (1, -2, 3), (1, 2, -3)])
+def test_negative_sizes(sizes):
+    with pytest.raises(ValueError, match=r"at least 0, got m={}, n={}, batch={}".format(*sizes)):
+        schedule_for(*sizes)
+
+
+def test_an_unknown_precision():
+    with pytest.raises(ValueError, match="precision='low' is not one of"):
+        schedule_for(8, 8, 1, precision="low")
+
+
+def test_the_table_shows_every_step():
+    schedule = schedule_for(512, 300, 640, "H200")
+    title, header, *rows = str(schedule).splitlines()
+    assert title.startswith("640 × (512 × 300), H200")
+    assert header.split() == ["step", "columns", "rows", "regime", "variant", "update"]
+    assert len(rows) == len(schedule.steps)
+    assert rows[-1].split()[1] == f"{schedule.steps[-1].offset}:300"
+
+
+@pytest.mark.parametrize("shape", [(40, 40, 8), (200, 200, 3), (70, 130, 2)], ids=str)
+@pytest.mark.parametrize("precision", [None, "highest"])
+def test_the_driver_launches_what_the_schedule_says(shape, precision):
+    m, n, batch = shape
+    blocked = functools.partial(jaxqr.geqrf, implementation="blocked", precision=precision)
+    text = jax.jit(blocked).lower(jax.ShapeDtypeStruct((batch, m, n), np.float32)).as_text()
+    schedule = schedule_for(m, n, batch, precision=precision)
+    assert text.count("@jaxqr_panel") + text.count("@jaxqr_block_reflector") == schedule.launches
+    assert text.count("@jaxqr_panel") == len(schedule.steps)
+    for step in schedule.steps:
+        assert f"offset = {step.offset} : i64" in text
+
+
+VARIANT = drivers.covering_variant(60, 16)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (Step(0, 16, 60, "cta", VARIANT, "fused"), Step(16, 24, 44, "jax", None, None)),
+        (
+            Step(0, 20, 60, "jax", None, "matmul"),
+            Step(20, 16, 40, "cta", VARIANT, "fused"),
+            Step(36, 4, 24, "jax", None, None),
+        ),
+        (
+            Step(0, 16, 60, "cta", VARIANT, "matmul"),
+            Step(16, 16, 44, "jax", None, "matmul"),
+            Step(32, 8, 28, "cta", VARIANT, "matmul"),
+        ),
+        (Step(0, 40, 60, "jax", None, None),),
+    ],
+    ids=["fused-jax", "jax-fused-jax", "matmul", "jax"],
+)
+@pytest.mark.parametrize("overwrite_a", [False, True])
+def test_the_driver_follows_any_schedule(steps, overwrite_a):
+    a = np.random.default_rng(6).standard_normal((3, 60, 50), dtype=np.float32)
+    if steps[-1].regime == "cta":
+        steps = (*steps, Step(40, 10, 20, "cta", VARIANT, None))
+    elif steps[-1].update is None:
+        steps = (*steps[:-1], replace(steps[-1], width=50 - steps[-1].offset))
+    schedule = Schedule(60, 50, 3, "by hand", "highest", steps)
+    h, tau = jax.jit(
+        lambda a: _blocked.factor(a, schedule, precision=jax.lax.Precision.HIGHEST, overwrite_a=overwrite_a)
+    )(a)
+    expected_h, expected_tau = jnp.linalg.qr(a, mode="raw")
+    np.testing.assert_allclose(h, expected_h.mT, rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(tau, expected_tau, rtol=1e-4, atol=2e-5)
+
+
+def test_planning_takes_no_noticeable_time():
+    start = time.perf_counter()
+    schedule_for(MAX_ROWS, MAX_ROWS - 1, 12_345)
+    assert time.perf_counter() - start < 1

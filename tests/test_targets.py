@@ -1,0 +1,373 @@
+"""The FFI targets alone, on the CPU: values, offsets, aliasing, T, range, NaN containment and argument errors."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+import scipy.linalg
+
+import jaxqr  # noqa: F401  (registers the targets)
+from jaxqr import _native
+
+EPS = float(np.finfo(np.float32).eps)
+MAX = float(np.finfo(np.float32).max)
+TINY = 2.0**-149
+
+# (m, n, offset, width)
+PANELS = [
+    (1, 1, 0, 1),
+    (5, 1, 0, 1),
+    (1, 5, 0, 1),
+    (8, 8, 0, 8),
+    (8, 8, 3, 2),
+    (8, 8, 7, 1),
+    (40, 24, 0, 24),
+    (40, 24, 8, 16),
+    (12, 30, 4, 8),
+    (130, 70, 33, 31),
+]
+
+
+@pytest.fixture(autouse=True)
+def _on_cpu():
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+
+
+def call_panel(
+    a, offset, width, *, with_t=True, in_place=True, aliased=None, tau_width=None, t_shape=None, h_shape=None
+):
+    batch, side = a.shape[0], width if with_t else 0
+    results = [
+        jax.ShapeDtypeStruct(h_shape or a.shape, np.float32),
+        jax.ShapeDtypeStruct((batch, width if tau_width is None else tau_width), np.float32),
+        jax.ShapeDtypeStruct(t_shape or (batch, side, side), np.float32),
+    ]
+    aliased = in_place if aliased is None else aliased
+    call = jax.ffi.ffi_call("jaxqr_panel", results, input_output_aliases={0: 0} if aliased else None)
+    attributes = {"offset": offset, "width": width, "row_lanes": 8, "rows_per_lane": 4, "cols_per_lane": 1}
+    values = {name: np.int64(value) for name, value in attributes.items()}
+    return tuple(map(np.array, call(a, **values, in_place=in_place)))
+
+
+def call_block_reflector(h, t, offset, width, first, last, src=None, *, aliased=True):
+    result = jax.ShapeDtypeStruct(h.shape, np.float32)
+    call = jax.ffi.ffi_call("jaxqr_block_reflector", result, input_output_aliases={0: 0} if aliased else None)
+    attributes = {"offset": offset, "width": width, "first": first, "last": last}
+    operands = (h, t) if src is None else (h, t, src)
+    return np.array(call(*operands, **{name: np.int64(value) for name, value in attributes.items()}))
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def bits(x):
+    return np.ascontiguousarray(x, np.float32).view(np.uint32)
+
+
+def block(a, offset, width):
+    """The part of the matrices that a panel factors."""
+    return a[..., offset:, offset : offset + width]
+
+
+def lapack(x):
+    """LAPACK's dgeqrf of one float32 matrix: (h, tau) in float64."""
+    h, tau, _, info = scipy.linalg.lapack.dgeqrf(x.astype(np.float64))
+    assert info == 0
+    return h, tau
+
+
+def unit_lower(h):
+    """V, in float64, of the reflectors below the diagonal of h."""
+    return np.tril(h.astype(np.float64), -1) + np.eye(*h.shape[-2:])
+
+
+def product_of_reflectors(v, tau):
+    q = np.eye(v.shape[0])
+    for k in range(v.shape[1]):
+        q = q - np.outer(q @ v[:, k] * tau[k], v[:, k])
+    return q
+
+
+# ---- panel -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width"), PANELS)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_panel_is_lapacks(m, n, offset, width, in_place):
+    a = normal(3, m, n)
+    h, tau, _ = call_panel(a, offset, width, in_place=in_place)
+    for a_b, h_b, tau_b in zip(block(a, offset, width), block(h, offset, width), tau, strict=True):
+        expected_h, expected_tau = lapack(a_b)
+        scale = np.maximum(1, np.linalg.norm(a_b, axis=0))
+        assert np.all(np.abs(h_b - expected_h) <= 100 * EPS * scale)
+        np.testing.assert_allclose(tau_b, expected_tau, rtol=50 * EPS, atol=50 * EPS)
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width"), PANELS)
+def test_panel_in_place_touches_nothing_else(m, n, offset, width):
+    a = normal(2, m, n)
+    outside = np.ones((m, n), bool)
+    block(outside, offset, width)[...] = False
+    a[:, outside] = np.resize(np.array([np.nan, -0.0, TINY, np.inf, -MAX], np.float32), a[:, outside].shape)
+    h, tau, t = call_panel(a, offset, width)
+    assert np.array_equal(bits(h[:, outside]), bits(a[:, outside]))
+    for result in (block(h, offset, width), tau, t):
+        assert np.all(np.isfinite(result))
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width"), PANELS)
+def test_panel_gives_the_same_bits_in_place_and_apart_with_and_without_t(m, n, offset, width):
+    a = normal(2, m, n)
+    h, tau, _ = call_panel(a, offset, width)
+    for options in ({"in_place": False}, {"with_t": False}, {"in_place": False, "with_t": False}):
+        other_h, other_tau, other_t = call_panel(a, offset, width, **options)
+        assert np.array_equal(bits(block(h, offset, width)), bits(block(other_h, offset, width)))
+        assert np.array_equal(bits(tau), bits(other_tau))
+        assert other_t.size == 0 or options.get("with_t", True)
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width"), PANELS)
+def test_t_is_the_compact_wy_factor(m, n, offset, width):
+    a = normal(2, m, n)
+    a[:, :, min(offset + 1, n - 1)] = 0  # a reflector with tau = 0, where there is room for one
+    h, tau, t = call_panel(a, offset, width)
+    for a_b, h_b, tau_b, t_b in zip(block(a, offset, width), block(h, offset, width), tau, t, strict=True):
+        assert np.array_equal(bits(np.tril(t_b, -1)), bits(np.zeros_like(t_b)))
+        assert np.array_equal(np.diag(t_b), tau_b)
+        v = unit_lower(h_b)
+        q = np.eye(m - offset) - v @ t_b @ v.T
+        assert np.abs(q - product_of_reflectors(v, tau_b.astype(np.float64))).max() <= 4 * width * EPS
+        assert np.abs(q.T @ q - np.eye(m - offset)).max() <= 4 * width * EPS
+        np.testing.assert_allclose(q.T @ a_b, np.triu(h_b), atol=100 * EPS * np.abs(a_b).max())
+
+
+@pytest.mark.parametrize("alpha", [3.0, -3.0, 0.0, -0.0, TINY, MAX])
+def test_zero_tail_keeps_alpha_and_gives_tau_zero(alpha):
+    a = np.zeros((1, 4, 2), np.float32)
+    a[0, 0] = alpha, 5
+    h, tau, t = call_panel(a, 0, 2)
+    assert np.array_equal(bits(h), bits(a))
+    assert not tau.any()
+    assert not t.any()
+
+
+def test_last_column_of_a_square_matrix_keeps_its_sign():
+    a = normal(8, 5, 5)
+    h, tau, _ = call_panel(a, 0, 5)
+    assert not tau[:, -1].any()
+    for a_b, h_b in zip(a, h, strict=True):
+        assert np.sign(h_b[-1, -1]) == np.sign(lapack(a_b)[0][-1, -1])
+
+
+def test_tiny_tail_is_a_reflector():
+    a = np.array([[[1], [1e-30]]], np.float32)
+    h, tau, _ = call_panel(a, 0, 1)
+    assert (h[0, 0, 0], tau[0, 0]) == (-1, 2)
+    assert h[0, 1, 0] == np.float32(5e-31)
+
+
+@pytest.mark.parametrize("exponent", [-100, -60, -20, 20, 60, 120])
+def test_panel_is_invariant_under_powers_of_two(exponent):
+    """Neither a uniform nor a graded power-of-two scale of the columns is seen by the reflectors."""
+    a = normal(2, 20, 6)
+    h, tau, t = call_panel(a, 0, 6)
+    graded = np.linspace(0, exponent, 6).astype(int)
+    for exponents in (np.full(6, exponent), graded, graded[::-1]):
+        scale = np.ldexp(np.float32(1), exponents).astype(np.float32)
+        scaled_h, scaled_tau, scaled_t = call_panel(a * scale, 0, 6)
+        assert np.array_equal(bits(np.triu(scaled_h)), bits(np.triu(h * scale)))
+        assert np.array_equal(bits(np.tril(scaled_h, -1)), bits(np.tril(h, -1)))
+        assert np.array_equal(bits(scaled_tau), bits(tau))
+        assert np.array_equal(bits(scaled_t), bits(t))
+
+
+@pytest.mark.parametrize("largest", [3 * TINY, 2.0**-140, 2.0**-126, 2.0**-64, 2.0**63, 2.0**120, MAX / 8])
+def test_panel_at_the_ends_of_the_range(largest):
+    a = np.random.default_rng(0).uniform(-1, 1, (2, 24, 5))
+    a = (a / np.abs(a).max() * largest).astype(np.float32)
+    h, tau, _ = call_panel(a, 0, 5)
+    for a_b, h_b, tau_b in zip(a, h, tau, strict=True):
+        expected_h, expected_tau = lapack(a_b)
+        norms = np.linalg.norm(a_b.astype(np.float64), axis=0)
+        assert np.all(np.abs(np.triu(h_b) - np.triu(expected_h)) <= 50 * EPS * norms + TINY)
+        np.testing.assert_allclose(np.tril(h_b, -1), np.tril(expected_h, -1), atol=100 * EPS)
+        np.testing.assert_allclose(tau_b, expected_tau, rtol=50 * EPS)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("column", [0, 2, 5])
+def test_panel_contains_nan_and_inf(bad, column):
+    a = normal(3, 9, 6)
+    clean_h, clean_tau, clean_t = call_panel(a, 0, 6)
+    a[1, 4, column] = bad
+    h, tau, t = call_panel(a, 0, 6)
+    for clean, found in ((clean_h, h), (clean_tau, tau), (clean_t, t)):
+        assert np.array_equal(bits(clean[[0, 2]]), bits(found[[0, 2]]))
+    assert np.array_equal(bits(clean_h[1, :, :column]), bits(h[1, :, :column]))
+    assert np.array_equal(bits(clean_tau[1, :column]), bits(tau[1, :column]))
+    assert np.isnan(h[1, column:, column:]).all()
+    assert np.isnan(tau[1, column:]).all()
+
+
+def test_empty_batch():
+    h, tau, t = call_panel(np.zeros((0, 5, 4), np.float32), 1, 2)
+    assert (h.shape, tau.shape, t.shape) == ((0, 5, 4), (0, 2), (0, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "numbers"),
+    [
+        ((-1, 2), {}, r"offset = -1 and width = 2 do not fit f32\[2,6,4\]"),
+        ((0, 0), {}, r"offset = 0 and width = 0 do not fit f32\[2,6,4\]"),
+        ((2, 3), {}, r"offset = 2 and width = 3 do not fit f32\[2,6,4\]: .* <= 4"),
+        ((np.iinfo(np.int64).max, 1), {}, r"offset = 9223372036854775807 and width = 1 do not fit"),
+        ((0, 2), {"tau_width": 3}, r"tau is f32\[2,3\], expected f32\[2,2\]"),
+        ((0, 2), {"t_shape": (2, 2, 3)}, r"t is f32\[2,2,3\], expected f32\[2,2,2\]"),
+        ((0, 2), {"t_shape": (1, 0, 0)}, r"t is f32\[1,0,0\], expected f32\[2,2,2\]"),
+        ((0, 2), {"h_shape": (2, 4, 6), "in_place": False}, r"h is f32\[2,4,6\], expected f32\[2,6,4\]"),
+    ],
+)
+def test_panel_errors_carry_the_numbers(arguments, options, numbers):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=numbers):
+        call_panel(normal(2, 6, 4), *arguments, **options)
+
+
+def test_panel_refuses_other_dtypes():
+    with pytest.raises(jax.errors.JaxRuntimeError, match="F32"):
+        call_panel(np.zeros((1, 3, 2), np.int32), 0, 2, in_place=False)
+
+
+# ---- block reflector -------------------------------------------------------------------------------------------------
+
+# (m, n, offset, width, first, last)
+UPDATES = [
+    (6, 6, 0, 2, 2, 6),
+    (40, 24, 0, 8, 8, 24),
+    (40, 24, 8, 8, 16, 24),
+    (40, 24, 8, 8, 18, 21),
+    (40, 24, 8, 8, 24, 24),
+    (12, 30, 4, 8, 12, 30),
+    (130, 70, 33, 31, 64, 70),
+]
+
+
+def updated(h, t, c, offset, width):
+    """C − V Tᵀ Vᵀ C in float64 of one matrix; rows from ``offset`` on."""
+    v = unit_lower(block(h, offset, width))
+    c = c[offset:].astype(np.float64)
+    return c - v @ (t.astype(np.float64).T @ (v.T @ c))
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width", "first", "last"), UPDATES)
+@pytest.mark.parametrize("apart", [False, True])
+def test_block_reflector_updates_its_columns_and_nothing_else(m, n, offset, width, first, last, apart):
+    h, _, t = call_panel(normal(2, m, n), offset, width)
+    src = normal(2, m, n, seed=1) if apart else None
+    out = call_block_reflector(h, t, offset, width, first, last, src)
+    for b in range(2):
+        c = (h if src is None else src)[b, :, first:last]
+        expected = updated(h[b], t[b], c, offset, width)
+        np.testing.assert_allclose(out[b, offset:, first:last], expected, atol=20 * EPS * np.sqrt(m), rtol=0)
+    outside = np.ones((m, n), bool)
+    outside[offset:, first:last] = False
+    assert np.array_equal(bits(out[:, outside]), bits(h[:, outside]))
+
+
+def test_panel_and_update_are_the_wider_panel():
+    a = normal(2, 30, 20)
+    whole, whole_tau, _ = call_panel(a, 0, 20)
+    h, first_tau, t = call_panel(a, 0, 12, in_place=False)
+    h = call_block_reflector(h, t, 0, 12, 12, 20, a)
+    h, second_tau, _ = call_panel(h, 12, 8)
+    np.testing.assert_allclose(h, whole, atol=100 * EPS)
+    np.testing.assert_allclose(np.concatenate([first_tau, second_tau], axis=1), whole_tau, atol=50 * EPS)
+
+
+def test_block_reflector_at_the_ends_of_the_range():
+    """Every column has a scale of its own, from denormals to the largest powers of two."""
+    m, width = 30, 6
+    exponents = np.array([-149, -140, -126, -60, 0, 60, 100, 124])
+    n = width + len(exponents)
+    a = np.random.default_rng(3).uniform(-1, 1, (1, m, n)).astype(np.float32)
+    a[..., width:] = np.ldexp(a[..., width:].astype(np.float64), exponents).astype(np.float32)
+    h, _, t = call_panel(a, 0, width)
+    out = call_block_reflector(h, t, 0, width, width, n)[0, :, width:]
+    c = a[0, :, width:]
+    assert np.all(np.isfinite(out))
+    error = np.abs(out - updated(h[0], t[0], c, 0, width)).max(axis=0)
+    assert np.all(error <= 4 * EPS * np.linalg.norm(c.astype(np.float64), axis=0) + TINY)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_block_reflector_contains_nan_in_its_column(bad):
+    h, _, t = call_panel(normal(2, 16, 12), 0, 4)
+    clean = call_block_reflector(h, t, 0, 4, 4, 12)
+    h[1, 7, 9] = bad
+    out = call_block_reflector(h, t, 0, 4, 4, 12)
+    others = np.arange(12) != 9
+    assert np.array_equal(bits(out[0]), bits(clean[0]))
+    assert np.array_equal(bits(out[1][:, others]), bits(clean[1][:, others]))
+    assert not np.isfinite(out[1, :, 9]).any()
+
+
+def test_block_reflector_spreads_nan_of_the_panel():
+    h, _, t = call_panel(normal(2, 16, 12), 0, 4)
+    h[1, 5, 2] = np.nan
+    out = call_block_reflector(h, t, 0, 4, 4, 12)
+    assert np.isnan(out[1, 2:, 4:]).all()
+    assert np.isfinite(out[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "numbers"),
+    [
+        ((-1, 2, 2, 6), r"offset = -1 and width = 2 do not fit f32\[2,8,6\]"),
+        ((5, 2, 6, 6), r"offset = 5 and width = 2 do not fit f32\[2,8,6\]: .* <= 6"),
+        ((0, 2, 1, 6), r"first = 1 and last = 6 do not fit: offset \+ width = 2 <= first <= last <= n = 6"),
+        ((0, 2, 4, 3), r"first = 4 and last = 3"),
+        ((0, 2, 2, 7), r"first = 2 and last = 7"),
+        ((0, 3, 3, 6), r"t is f32\[2,2,2\], expected f32\[2,3,3\]"),
+    ],
+)
+def test_block_reflector_errors_carry_the_numbers(attributes, numbers):
+    h, t = normal(2, 8, 6), normal(2, 2, 2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=numbers):
+        call_block_reflector(h, t, *attributes)
+
+
+def test_block_reflector_refuses_another_source_shape():
+    h, t = normal(2, 8, 6), normal(2, 2, 2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"src is f32\[2,8,5\], expected f32\[2,8,6\]"):
+        call_block_reflector(h, t, 0, 2, 2, 6, normal(2, 8, 5))
+
+
+def test_a_result_of_its_own_is_as_good_as_an_alias():
+    """XLA may hand over a result apart from the operand that it is aliased to, as in a scan that stacks results."""
+    a, t = normal(2, 8, 6), np.triu(normal(2, 2, 2))
+    for offset in (0, 3):
+        aliased, apart = (call_panel(a, offset, 2, aliased=aliased) for aliased in (True, False))
+        for x, y in zip(aliased, apart, strict=True):
+            np.testing.assert_array_equal(x, y)
+    for src in (None, normal(2, 8, 6, seed=1)):
+        aliased, apart = (call_block_reflector(a, t, 1, 2, 4, 6, src, aliased=aliased) for aliased in (True, False))
+        np.testing.assert_array_equal(aliased, apart)
+
+
+# ---- module ----------------------------------------------------------------------------------------------------------
+
+
+def test_module_says_what_it_contains():
+    registrations = _native.registrations()
+    assert set(registrations) - {"CUDA"} == {"cpu"}
+    for handlers in registrations.values():
+        assert set(handlers) == {"jaxqr_panel", "jaxqr_block_reflector"}
+    assert bool(_native.cuda_architectures()) == ("CUDA" in registrations)
+    variants = _native.panel_variants()
+    assert len(set(variants)) == len(variants) > 0
+    for row_lanes, rows_per_lane, cols_per_lane, max_warps in variants:
+        assert row_lanes in (1, 2, 4, 8, 16, 32)
+        assert min(rows_per_lane, cols_per_lane) >= 1
+        assert 1 <= max_warps <= 32
