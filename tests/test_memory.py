@@ -13,6 +13,10 @@ blocked = functools.partial(jaxqr.geqrf, implementation="blocked")
 SHAPES = [(8, 24, 24), (4, 130, 130), (3, 300, 200), (2, 100, 333), (512, 512), (2, 3, 130, 130)]
 ALIGNMENT = 64
 
+# The CPU compiler of jaxlib 0.10 copies an operand of an FFI call that a reshape or an update of a slice makes.
+COPIES_OPERANDS = jax.__version_info__ < (0, 11)
+copies_no_operands = pytest.mark.skipif(COPIES_OPERANDS, reason="jaxlib 0.10 copies some operands on a CPU")
+
 
 def compiled(function, shape: tuple[int, ...], **jit_options):
     return jax.jit(function, **jit_options).lower(jax.ShapeDtypeStruct(shape, np.float32)).compile()
@@ -45,6 +49,8 @@ def test_workspace(shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_in_place_with_overwrite_a_and_donation(shape):
+    if COPIES_OPERANDS and len(shape) != 3:
+        pytest.skip("jaxlib 0.10 copies some operands on a CPU")
     program = compiled(functools.partial(blocked, overwrite_a=True), shape, donate_argnums=0)
     memory = program.memory_analysis()
     assert memory.alias_size_in_bytes == input_bytes(shape)
@@ -65,6 +71,7 @@ def test_the_first_step_reads_a_and_every_later_one_is_in_place(shape):
     assert "offset = 0 : i64" in first
 
 
+@copies_no_operands
 def test_a_mapped_and_jitted_factorization_is_in_place_too():
     shape = (2, 2, 130, 130)
     function = jax.vmap(jax.jit(jax.vmap(functools.partial(blocked, overwrite_a=True))))
@@ -73,6 +80,7 @@ def test_a_mapped_and_jitted_factorization_is_in_place_too():
     assert copies_of_a(program.as_text(), shape) == []
 
 
+@copies_no_operands
 def test_matmul_updates_copy_no_a():
     """They need room for the trailing matrix, but never copy all of H to write a part of it."""
     shape = (2, 300, 300)

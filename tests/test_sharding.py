@@ -217,7 +217,7 @@ def test_one_schedule_a_device():
 
 
 def test_donation_of_a_sharded_array(mesh):
-    a = sharded(mesh, "x")
+    a = sharded(mesh, "x", shape=(32, 24, 20))
     expected = [np.asarray(x) for x in blocked(a)]
     in_place = jax.jit(functools.partial(blocked, overwrite_a=True), donate_argnums=0)
     compiled = in_place.lower(a).compile()
