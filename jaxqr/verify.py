@@ -151,7 +151,7 @@ def as_good_as_lapack(a: Array, measured: Measures) -> np.ndarray:
 
 
 def batch_as_good_as_lapack(a: Array, measured: Measures) -> bool:
-    """Whether a batch is FP32-grade: every matrix is, or else its worst measures are beside LAPACK's worst of the batch.
+    """Whether a batch is FP32-grade: every matrix is, or else its worst measures are beside LAPACK's worst of it.
 
     The roundings of a small matrix do not average out. LAPACK's own scaled factor of 10000 random 7×7 reaches 0.7, so
     in a large batch there are matrices on which one factorization happens to be several times better than the other.
