@@ -9,8 +9,8 @@
 // C is read from memory once and, as a strip is small against the L2 cache, found there by steps 2 and 4. V is
 // streamed. Every element of C belongs to one thread of one CTA; tiles in shared memory are published and retired by
 // CTA barriers, and no loop's count depends on the data. Sums over rows leave the tensor cores' accumulators once a
-// tile, to be added with proper rounding. Resources: 256 threads of at most 128 registers, about 90 KB of shared memory
-// at width 64: two CTAs an SM.
+// tile, to be added with proper rounding. Resources: 256 threads, about 90 KB of shared memory at width 64; where an SM
+// has room for two CTAs, at most 128 registers a thread.
 #include <algorithm>
 
 #include "block_reflector.h"
@@ -28,6 +28,12 @@ constexpr int kPad = 8;        // halves added to a row, so that eight rows of a
 constexpr int kQuads = kStrip / 4;
 // Powers of two that bring V (at most 1) and scaled columns (at most 4) to the upper part of fp16's range.
 constexpr float kReflectorScale = 0x1p14f, kColumnScale = 0x1p13f;
+// CTAs for which an SM has shared memory at width 64: its registers are shared among as many.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ / 100 == 9 || __CUDA_ARCH__ / 100 == 10)
+constexpr int kResident = 2;
+#else
+constexpr int kResident = 1;
+#endif
 constexpr float4 kUnscaled = {1.0f, 1.0f, 1.0f, 1.0f};
 
 template <int kWidth>
@@ -115,7 +121,7 @@ struct Tile {
 };
 
 template <int kWidth, bool kAligned>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kResident)
     block_reflector_kernel(float* h, const float* t, const float* src, int64_t matrix_stride, int64_t row_stride,
                            int rows, int width, int first, int columns, int strips) {
   static_assert(kWidth % 32 == 0 && kWidth <= kMaxBlockReflectorWidth, "two rows of warps of 16-row tiles");

@@ -7,9 +7,8 @@
 // One reduction a reflector. The owner of column k publishes the raw column x (zero at and above row k, and alpha =
 // element k apart) in shared memory. Every warp that still owns columns past k reads it and computes, in one pass and
 // one reduction, Σx² and Σx·c for its columns c: from these and c_k follow beta, tau and the update, each warp
-// computing the same bits of the scalars
-//     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v   (LAPACK slarfg,
-//     slarf).
+// computing the same bits of the scalars (LAPACK slarfg, slarf)
+//     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
 // Then the owner of column k+1, already up to date, publishes it.
 //
 // Synchronization. One mbarrier a reflector, one arrival by its owner, awaited by every consumer; each is used once, so
@@ -215,8 +214,8 @@ constexpr int kPanelMaxWidth =
     kMaxWarps * (32 / kRowLanes) * kCols < kRowLanes * kRowsPerLane ? kMaxWarps * (32 / kRowLanes) * kCols
                                                                     : kRowLanes * kRowsPerLane;
 
-// Calls visit(row, column, inside) for all row < row_end and column < width, neighbouring lanes on neighbouring
-// columns; kUnroll rows at a time are visited by `load` before any by `use`, so that as many loads are in flight.
+// Calls use(row, column, load(row, column)) for all row < row_end and column < width, neighbouring lanes on
+// neighbouring columns; kUnroll rows are loaded before the first is used, so that as many loads are in flight.
 template <int kUnroll, typename Load, typename Use>
 __device__ __forceinline__ void for_each_by_rows(int row_end, int width, Load load, Use use) {
   const int log_lanes = width >= 32 ? 5 : 32 - __clz(width - 1);  // lanes a row: a power of two
