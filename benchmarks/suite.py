@@ -86,7 +86,7 @@ def _check(
         h, tau = implementation.as_jax(factors)
         measured = verify.measures(a, *((np.asarray(h), np.asarray(tau)) if on_host else (h, tau)))
         gate = gate and bool(verify.contest_gate(measured).all())
-        grade = grade and verify.batch_as_good_as_lapack(a, measured)
+        grade = grade and bool(verify.as_good_as_lapack(a, measured).all())
         worst = {name: float(np.maximum(value, worst.get(name, 0.0))) for name, value in measured.worst().items()}
     return {
         "gate": gate,

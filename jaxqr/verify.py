@@ -150,18 +150,6 @@ def as_good_as_lapack(a: Array, measured: Measures) -> np.ndarray:
     return grade.reshape(measured.columnwise.shape)
 
 
-def batch_as_good_as_lapack(a: Array, measured: Measures) -> bool:
-    """Whether a batch is FP32-grade: every matrix is, or else its worst measures are beside LAPACK's worst of it.
-
-    The roundings of a small matrix do not average out. LAPACK's own scaled factor of 10000 random 7×7 reaches 0.7, so
-    in a large batch there are matrices on which one factorization happens to be several times better than the other.
-    """
-    if as_good_as_lapack(a, measured).all():
-        return True
-    worst, lapack_worst = (Measures(*map(np.asarray, x.worst().values())) for x in (measured, lapack_measures(a)))
-    return bool(fp32_grade(worst, lapack_worst))
-
-
 def lapack_measures(a: Array) -> Measures:
     """The measures of LAPACK's geqrf for `a: [..., m, n]`; wholly on the CPU, whichever device is the default."""
     a = np.asarray(a)

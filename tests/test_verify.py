@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 from jaxqr import verify
-from jaxqr.verify import (
-    Measures,
-    as_good_as_lapack,
-    batch_as_good_as_lapack,
-    contest_gate,
-    fp32_grade,
-    lapack_geqrf,
-    lapack_measures,
-    measures,
-)
+from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, lapack_geqrf, measures
 
 EPS = 2.0**-23
 
@@ -145,15 +136,3 @@ def test_denormals_are_not_taken_for_zero():
 def test_shapes_must_belong_together():
     with pytest.raises(ValueError, match=r"\(3, 4, 4\).*not a matrix"):
         measures(np.zeros((3, 4, 4)), np.zeros((3, 4, 4)), np.zeros((3, 3)))
-
-
-def test_a_batch_is_judged_by_its_worst_beside_lapacks_worst():
-    a = np.random.default_rng(7).standard_normal((2000, 7, 7)).astype(np.float32)
-    lapack = lapack_measures(a)
-    worst = lapack.worst()["scaled_factor"]
-    assert worst > 0.5  # LAPACK itself is above the absolute limit somewhere
-    at_the_limit = Measures(np.full(2000, 1.9 * worst), lapack.scaled_orthogonality, lapack.columnwise)
-    assert not as_good_as_lapack(a, at_the_limit).all()
-    assert batch_as_good_as_lapack(a, at_the_limit)
-    above = Measures(np.full(2000, 2.1 * worst), lapack.scaled_orthogonality, lapack.columnwise)
-    assert not batch_as_good_as_lapack(a, above)
