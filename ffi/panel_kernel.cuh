@@ -11,10 +11,11 @@
 //     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
 // Then the owner of column k+1, already up to date, publishes it.
 //
-// Synchronization. One mbarrier a reflector, one arrival by its owner, awaited by every consumer; each is used once, so
-// nobody waits for a slot. A warp waits only for reflectors of its own or earlier warps, each of which publishes
-// unconditionally: every wait ends whatever the data are (NaN included). A column's place in shared memory holds first
-// its part of A, which only its own lanes read, and then its reflector, written by the same lanes.
+// Synchronization. One mbarrier a reflector, an arrival by every lane that wrote a part of it, awaited by every
+// consumer; each is used once, so nobody waits for a slot. A warp waits only for reflectors of its own or earlier
+// warps, each of which publishes unconditionally: every wait ends whatever the data are (NaN included). A column's
+// place in shared memory holds first its part of A, which only its own lanes read, and then its reflector, written by
+// the same lanes.
 //
 // Range. Every column is multiplied at load by its own exact power of two (maximum in [1, 2)) and R's part divided by
 // it at store; reflectors and tau do not feel it. Orthogonal updates never let a column grow, so no square overflows.
@@ -63,21 +64,28 @@ struct Reflector {
   float beta, tau;
   float inverse;           // v = x·inverse
   float neg_inverse_beta;  // -1/beta = tau·inverse
-  float pivot;             // alpha - beta, element k of u = (alpha - beta)·v
 };
 
-// LAPACK slarfg from alpha and a normal Σx² > 0, with approximate roots and a Newton step each.
+// LAPACK slarfg from alpha and a normal Σx² > 0: each result within about half a unit of its last place, whatever the
+// roundings on the way. The square and alpha - beta carry their rounding errors along, roots and reciprocals are
+// approximations with a Newton step each.
 __device__ __forceinline__ Reflector make_reflector(float alpha, float sum_of_squares) {
-  const float square = fmaf(alpha, alpha, sum_of_squares);
-  const float guess = ptx::rsqrt_approx(square);
-  float norm = square * guess;
-  norm = fmaf(0.5f * guess, fmaf(-norm, norm, square), norm);
-  const float inverse_norm = fmaf(guess, fmaf(-norm, guess, 1.0f), guess);
-  const float distance = fabsf(alpha) + norm;  // |alpha - beta|
-  float inverse = ptx::rcp_approx(distance);
-  inverse = fmaf(inverse, fmaf(-distance, inverse, 1.0f), inverse);
-  return {-copysignf(norm, alpha), fmaf(fabsf(alpha), inverse_norm, 1.0f), copysignf(inverse, alpha),
-          copysignf(inverse_norm, alpha), copysignf(distance, alpha)};
+  const float magnitude = fabsf(alpha), alpha_square = alpha * alpha, square = alpha_square + sum_of_squares;
+  const float rest = square - alpha_square;
+  const float square_error =
+      ((alpha_square - (square - rest)) + (sum_of_squares - rest)) + fmaf(alpha, alpha, -alpha_square);
+  const float guess = ptx::rsqrt_approx(square), half_guess = 0.5f * guess;
+  const float rough = square * guess, residual = fmaf(-rough, rough, square) + square_error;
+  const float norm = fmaf(half_guess, residual, rough);
+  const float norm_error = fmaf(half_guess, residual, rough - norm);
+  const float inverse_norm = fmaf(guess, fmaf(-norm_error, guess, fmaf(-norm, guess, 1.0f)), guess);
+  const float distance = magnitude + norm;  // |alpha - beta|
+  const float distance_error = (magnitude - (distance - norm)) + norm_error;
+  const float inverse_guess = ptx::rcp_approx(distance);
+  const float inverse =
+      fmaf(inverse_guess, fmaf(-distance_error, inverse_guess, fmaf(-distance, inverse_guess, 1.0f)), inverse_guess);
+  return {-copysignf(norm, alpha), fmaf(magnitude, inverse_norm, 1.0f), copysignf(inverse, alpha),
+          copysignf(inverse_norm, alpha)};
 }
 
 // Four rows of a column from `row` on, with zeros down to the pivot's row.
@@ -271,7 +279,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
   const int warp_last = min(width, (warp + 1) * kWarpCols) - 1;  // this warp's last column
   const int64_t matrix = blockIdx.x;
 
-  for (int k = threadIdx.x; k < width; k += blockDim.x) ptx::mbarrier_init(&shared.published[k], 1);
+  for (int k = threadIdx.x; k < width; k += blockDim.x) ptx::mbarrier_init(&shared.published[k], kRowLanes);
   {
     const float* const source = src + matrix * matrix_stride;
     for_each_by_rows<8>(
@@ -322,9 +330,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
           *reinterpret_cast<float4*>(column + kItemRows * i) = {x[0], x[1], x[2], x[3]};
         }
       }
+      ptx::mbarrier_arrive(&shared.published[k]);
     }
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(&shared.published[k]);
   };
 
   if (warp == 0) publish(0, 0);
@@ -412,32 +419,34 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
       }
 
       Reflector reflector = make_reflector(alpha * rescale, sums[kCols]);
-      if (zero_tail) reflector = {alpha, 0.0f, 0.0f, 0.0f, 0.0f};
+      if (zero_tail) reflector = {alpha, 0.0f, 0.0f, 0.0f};
       if (k >= warp * kWarpCols && lane == 0) {
         shared.beta[k] = reflector.beta * reciprocal_of_scale(rescale);
         shared.vscale[k] = reflector.inverse * rescale;
         shared.tau[k] = reflector.tau;
         tau_out[ptx::recomputed(matrix) * width + k] = reflector.tau;
       }
-      // With alpha - beta at row k, x is u = (alpha - beta)·v, and the update is one multiply-add for every row.
-      const float pivot = reflector.pivot * reciprocal_of_scale(rescale);
+      // The published x is zero at row k, whose elements become c_k - tau·(c_k + Σv·c).
       float coefficient[kCols];
 #pragma unroll
       for (int c = 0; c < kCols; ++c) {
-        coefficient[c] = rescale * reflector.neg_inverse_beta * fmaf(reflector.inverse, sums[c], pivot_row[c]);
+        const float projection = fmaf(reflector.inverse, sums[c], pivot_row[c]);
+        coefficient[c] = rescale * reflector.neg_inverse_beta * projection;
+        pivot_row[c] = fmaf(-reflector.tau, projection, pivot_row[c]);
       }
       for_each_item([&](int i, float4 item) {
-        if (i == stage && row_lane == pivot_lane) {
-          item = {pivot_q == 0 ? pivot : item.x, pivot_q == 1 ? pivot : item.y, pivot_q == 2 ? pivot : item.z,
-                  pivot_q == 3 ? pivot : item.w};
-        }
 #pragma unroll
         for (int c = 0; c < kCols; ++c) {
           if (first + c > k) {  // not a zero factor: finished columns must not see Inf or NaN
-            a[c][4 * i] = fmaf(-coefficient[c], item.x, a[c][4 * i]);
-            a[c][4 * i + 1] = fmaf(-coefficient[c], item.y, a[c][4 * i + 1]);
-            a[c][4 * i + 2] = fmaf(-coefficient[c], item.z, a[c][4 * i + 2]);
-            a[c][4 * i + 3] = fmaf(-coefficient[c], item.w, a[c][4 * i + 3]);
+            float* const rows_of_item = &a[c][4 * i];
+            rows_of_item[0] = fmaf(-coefficient[c], item.x, rows_of_item[0]);
+            rows_of_item[1] = fmaf(-coefficient[c], item.y, rows_of_item[1]);
+            rows_of_item[2] = fmaf(-coefficient[c], item.z, rows_of_item[2]);
+            rows_of_item[3] = fmaf(-coefficient[c], item.w, rows_of_item[3]);
+            if (i == stage && row_lane == pivot_lane) {
+#pragma unroll
+              for (int q = 0; q < 4; ++q) rows_of_item[q] = q == pivot_q ? pivot_row[c] : rows_of_item[q];
+            }
           }
         }
       });

@@ -14,7 +14,7 @@ __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arriva
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Release at CTA scope: what the thread wrote (and, after __syncwarp, its warp) is seen by whoever waits.
+// Release at CTA scope: what the thread wrote is seen by whoever waits.
 __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(shared_address(barrier))
                : "memory");

@@ -25,6 +25,10 @@ Array = np.ndarray | jax.Array
 # At most this many elements at a time are held in float64, about ten times over.
 _CHUNK_ELEMENTS = 2**26
 
+# Roundings of a few columns do not average out: LAPACK with the rows of 4000 normal 40×n matrices reversed is outside
+# fp32_grade of LAPACK itself for 38, 44, 30 and 11 of them at n = 2, 3, 4 and 5, for 2 at 6 and for none from 7 on.
+_FEW = 5
+
 
 @dataclass(frozen=True)
 class Measures:
@@ -141,12 +145,20 @@ def fp32_grade(measured: Measures, lapack: Measures) -> np.ndarray:
 
 
 def as_good_as_lapack(a: Array, measured: Measures) -> np.ndarray:
-    """`fp32_grade` for the input `a`, running LAPACK only on the matrices above the absolute limits."""
+    """`fp32_grade` for the input `a`, running LAPACK only where a matrix is above the absolute limits.
+
+    Every matrix is compared with LAPACK's result for it; up to `_FEW` columns with LAPACK's worst in the batch.
+    """
     flat = Measures(*(getattr(measured, field.name).ravel() for field in fields(Measures)))
     grade = fp32_grade(flat, Measures(*np.zeros((3, flat.columnwise.size))))
     (above,) = np.nonzero(~grade)
     if len(above):
-        grade[above] = fp32_grade(flat[above], lapack_measures(a.reshape(-1, *a.shape[-2:])[above]))
+        matrices = a.reshape(-1, *a.shape[-2:])
+        if a.shape[-1] > _FEW:
+            lapack = lapack_measures(matrices[above])
+        else:
+            lapack = Measures(*(np.asarray(worst) for worst in lapack_measures(matrices).worst().values()))
+        grade[above] = fp32_grade(flat[above], lapack)
     return grade.reshape(measured.columnwise.shape)
 
 

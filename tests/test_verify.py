@@ -126,6 +126,16 @@ def test_lapack_is_only_asked_where_it_decides(monkeypatch):
     assert asked == [1]
 
 
+def test_few_columns_are_judged_beside_the_worst_of_the_batch(monkeypatch):
+    a = np.random.default_rng(6).standard_normal((3, 9, 5), dtype=np.float32)
+    lapack = Measures(np.array([0.1, 0.2, 0.9]), np.full(3, 0.1), np.full(3, 1.0))
+    monkeypatch.setattr(verify, "lapack_measures", lambda x: lapack[:] if len(x) == 3 else lapack[: len(x)])
+    measured = Measures(np.array([1.7, 1.9, 0.1]), np.full(3, 0.1), np.full(3, 1.0))
+    assert as_good_as_lapack(a, measured).tolist() == [True, False, True]
+    # From six columns on, each beside its own.
+    assert as_good_as_lapack(np.concatenate([a, a], axis=-1), measured).tolist() == [False, False, True]
+
+
 def test_denormals_are_not_taken_for_zero():
     a = np.array([[[1e-40]]], np.float32)
     zeros = np.zeros((1, 1, 1), np.float32)
