@@ -1,351 +1,442 @@
 // Fused block-reflector update C ← C - V·Tᵀ·(Vᵀ·C), in place on strided sub-blocks: one CTA a strip of kStrip columns
 // of one matrix.
 //
-//   1. The largest magnitude of each column of the strip gives its exact power-of-two scale.
-//   2. W = Vᵀ·C: row tiles of V and of the scaled C are split into pairs of halves (mma.cuh) in shared memory.
+//   1. Each column of the strip has an exact power-of-two scale; the first update makes it from the column's largest
+//      magnitude, later ones read it.
+//   2. W = Vᵀ·C: the scaled C is split into pairs of halves (mma.cuh) in registers, where a thread's part of a float4
+//      of C is the fragment that the product takes. A pair of warps takes 16 rows of a tile of kTileRows, so that W is
+//      the sum of four parts. They leave the tensor cores' accumulators every kTilesASum tiles, to be added with
+//      proper rounding.
 //   3. W ← Tᵀ·W in float32; its columns are scaled by powers of two of their own and split.
-//   4. C ← C - V·W, tile by tile: C is read and written in the fragments of the product, V staged as in 2.
+//   4. C ← C - V·W, tile by tile, the last one first: C is read and written in the fragments of the product.
 //
-// C is read from memory once and, as a strip is small against the L2 cache, found there by steps 2 and 4. V is
-// streamed. Every element of C belongs to one thread of one CTA; tiles in shared memory are published and retired by
-// CTA barriers, and no loop's count depends on the data. Sums over rows leave the tensor cores' accumulators once a
-// tile, to be added with proper rounding. Resources: 256 threads, about 90 KB of shared memory at width 64; where an SM
-// has room for two CTAs, at most 128 registers a thread.
+// V comes as pairs of halves from the panel kernel and is streamed through kStages tiles of shared memory by
+// asynchronous copies. C is read from memory once and, as far as the L2 cache holds the strips in work, found there by
+// step 4, which therefore starts with what step 2 read last.
+//
+// Columns are permuted inside every 32: column 16·e + 4·i + j is column 2·i + e of the product's tile j, so that a
+// thread's elements of the four tiles lie side by side in memory, and neighbouring threads' next to them. Every element
+// of C belongs to one thread of one CTA; tiles of V are published and retired by CTA barriers, and no loop's count
+// depends on the data. Resources: 256 threads, at most 128 registers a thread, 91 KB of shared memory at width 64: two
+// CTAs on an SM where there is room for them.
 #include <algorithm>
+#include <type_traits>
 
 #include "block_reflector.h"
 #include "mma.cuh"
 #include "ptx.cuh"
+#include "reflector_halves.h"
 #include "warp.cuh"
 
 namespace jaxqr {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kStrip = 64;     // columns of C a CTA
-constexpr int kTileRows = 64;  // rows of V and C staged at a time
-constexpr int kPad = 8;        // halves added to a row, so that eight rows of a matrix load fall into different banks
-constexpr int kQuads = kStrip / 4;
-// Powers of two that bring V (at most 1) and scaled columns (at most 4) to the upper part of fp16's range.
-constexpr float kReflectorScale = 0x1p14f, kColumnScale = 0x1p13f;
+constexpr int kStrip = 64;     // columns of C a CTA: a part of 32 for each warp of a pair
+constexpr int kTileRows = 64;  // rows of V and C at a time
+constexpr int kStages = 3;     // tiles of V in flight
+constexpr int kTilesASum = 8;
+constexpr int kPad = 8;          // halves added to a row, so that eight rows of a matrix load fall into different banks
+constexpr int kColumnTiles = 4;  // tiles of 8 columns a warp
+constexpr float kWeightScale = 0x1p13f;  // brings scaled weights (at most 2) to the upper part of fp16's range
+// Columns with scales outside 2^±kModerate are updated in scaled units.
+constexpr int kModerate = 90;
 // CTAs for which an SM has shared memory at width 64: its registers are shared among as many.
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ / 100 == 9 || __CUDA_ARCH__ / 100 == 10)
 constexpr int kResident = 2;
 #else
 constexpr int kResident = 1;
 #endif
-constexpr float4 kUnscaled = {1.0f, 1.0f, 1.0f, 1.0f};
 
 template <int kWidth>
-struct Shared {
-  __half v_high[kTileRows][kWidth + kPad], v_low[kTileRows][kWidth + kPad];
-  __half c_high[kTileRows][kStrip + kPad], c_low[kTileRows][kStrip + kPad];
-  __half w_high[kWidth][kStrip + kPad], w_low[kWidth][kStrip + kPad];
-  float w[kWidth][kStrip + 4];
-  float t[kWidth][kWidth];
-  float scale[kStrip], unscale[kStrip];  // of C's columns: exact powers of two
-  float unit[kStrip];                    // what one of the last product counts in a scaled column
+struct __align__(16) Shared {
+  static constexpr int kPitch = kStrip + 4;
+  __half v[kStages][2][kTileRows][kWidth + kPad];  // high and low parts
+  // First W as two sums of two groups each, then W and T, then the halves of Tᵀ·W.
+  union {
+    float sums[2][kWidth][kPitch];
+    __half weights[2][kWidth][kStrip + kPad];
+  };
+  float scale[kStrip];            // of C's columns: exact powers of two
+  float unit[kStrip];             // what one of the last product counts in a scaled column
   unsigned magnitude[2][kStrip];  // largest magnitudes of C's and of W's columns, as bits, which order like the values
 };
 
 // The `count` elements from `address` on, zeros after them. kAligned: 16-byte aligned, and count is at least 4 or at
-// most 0.
-template <bool kAligned>
+// most 0. kLast: they will not be read again soon.
+template <bool kAligned, bool kLast = false>
 __device__ __forceinline__ float4 load_quad(const float* address, int count) {
-  if constexpr (kAligned) return count > 0 ? *reinterpret_cast<const float4*>(address) : float4{};
-  return {count > 0 ? address[0] : 0.0f, count > 1 ? address[1] : 0.0f, count > 2 ? address[2] : 0.0f,
-          count > 3 ? address[3] : 0.0f};
+  const auto load = [](auto place) { return kLast ? __ldcs(place) : *place; };
+  if constexpr (kAligned) return count > 0 ? load(reinterpret_cast<const float4*>(address)) : float4{};
+  return {count > 0 ? load(address) : 0.0f, count > 1 ? load(address + 1) : 0.0f, count > 2 ? load(address + 2) : 0.0f,
+          count > 3 ? load(address + 3) : 0.0f};
 }
 
+// The same for a store of what will not be read again soon.
 template <bool kAligned>
-__device__ __forceinline__ float2 load_pair(const float* address, int count) {
-  if constexpr (kAligned) return count > 0 ? *reinterpret_cast<const float2*>(address) : float2{};
-  return {count > 0 ? address[0] : 0.0f, count > 1 ? address[1] : 0.0f};
-}
-
-template <bool kAligned>
-__device__ __forceinline__ void store_pair(float* address, int count, float2 value) {
+__device__ __forceinline__ void store_quad(float* address, int count, float4 value) {
   if constexpr (kAligned) {
-    if (count > 0) *reinterpret_cast<float2*>(address) = value;
+    if (count > 0) __stcs(reinterpret_cast<float4*>(address), value);
   } else {
-    if (count > 0) address[0] = value.x;
-    if (count > 1) address[1] = value.y;
+    if (count > 0) __stcs(address, value.x);
+    if (count > 1) __stcs(address + 1, value.y);
+    if (count > 2) __stcs(address + 2, value.z);
+    if (count > 3) __stcs(address + 3, value.w);
   }
 }
 
-__device__ __forceinline__ float4 scaled(float4 x, float4 s) { return {x.x * s.x, x.y * s.y, x.z * s.z, x.w * s.w}; }
+// Streams one matrix's V, tile after tile, into the stages of shared memory.
+template <int kWidth>
+struct ReflectorStream {
+  static constexpr int kWords = kWidth / 8, kRowStep = kThreads / (2 * kWords), kCount = kTileRows / kRowStep;
+  using Stages = __half (*)[2][kTileRows][kWidth + kPad];
 
-// A thread's part of a tile of kTileRows rows of V (kWidth columns) or C (kStrip columns), on its way to shared memory:
-// loaded a tile ahead, so that the loads' latency passes behind the products of the tile before.
-template <int kColumns, bool kAligned>
-struct Tile {
-  static constexpr int kRowQuads = kColumns / 4, kCount = kTileRows * kRowQuads / kThreads,
-                       kRowStep = kThreads / kRowQuads;
-  float4 quads[kCount];
+  Stages stages;
+  const __half* next;  // this thread's first word of the next tile
+  int row, row_stride, direction, stage = 0;
 
-  __device__ static int column() { return threadIdx.x % kRowQuads * 4; }
-  __device__ static int first_row() { return threadIdx.x / kRowQuads; }
-
-  // Rows row … of `source`; zeros past `rows` and `columns`.
-  __device__ __forceinline__ void load(const float* source, int64_t row_stride, int row, int rows, int columns) {
-    const float* address = source + (row + first_row()) * row_stride + column();
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      quads[i] = load_quad<kAligned>(address, row + first_row() + i * kRowStep < rows ? columns - column() : 0);
-      address += kRowStep * row_stride;
-    }
+  // `pitch` halves a part of a row; tiles from `tile` on, upwards (direction 1) or downwards (-1).
+  __device__ __forceinline__ ReflectorStream(Stages stages, const __half* halves, int pitch, int tile, int direction)
+      : stages(stages),
+        row(tile * kTileRows + threadIdx.x / (2 * kWords)),
+        row_stride(2 * pitch),
+        direction(direction) {
+    next = halves + row * int64_t{row_stride} + part() * pitch + column();
   }
 
-  // Splits the quads times `scale` times `unit`: two factors, whose product may leave float32's range.
-  __device__ __forceinline__ void store(__half (*high)[kColumns + kPad], __half (*low)[kColumns + kPad], float4 scale,
-                                        float unit) const {
+  // Starts the copy of the next tile; zeros where V has no rows. One group of copies, also where nothing is left.
+  __device__ __forceinline__ void start(int rows) {
+    __half* const target = &stages[stage][part()][threadIdx.x / (2 * kWords)][column()];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const SplitQuad parts = split(scaled(scaled(quads[i], scale), {unit, unit, unit, unit}));
-      *reinterpret_cast<uint2*>(&high[first_row() + i * kRowStep][column()]) = parts.high;
-      *reinterpret_cast<uint2*>(&low[first_row() + i * kRowStep][column()]) = parts.low;
+      ptx::copy_async_16(
+          target + i * kRowStep * (kWidth + kPad), next + i * kRowStep * row_stride,
+          static_cast<unsigned>(row + i * kRowStep) < static_cast<unsigned>(rows) && column() < row_stride / 2);
     }
+    ptx::copy_async_commit();
+    row += direction * kTileRows;
+    next += direction * kTileRows * row_stride;
+    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
 
-  // Makes the tile from row 0 on a part of V: unit diagonal, zeros above it. No later tile reaches the diagonal.
-  __device__ __forceinline__ void make_trapezoid() {
-    static_assert(kColumns <= kTileRows, "the diagonal lies in the first tile");
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const int row = first_row() + i * kRowStep;
-      const auto element = [row](float value, int c) { return c < row ? value : c == row ? 1.0f : 0.0f; };
-      quads[i] = {element(quads[i].x, column()), element(quads[i].y, column() + 1), element(quads[i].z, column() + 2),
-                  element(quads[i].w, column() + 3)};
-    }
+  // The tile whose turn it is, once all threads are here; the copy of another one starts.
+ __device__ __forceinline__ __half (*wait(int rows)) [kTileRows][kWidth + kPad] {
+   ptx::copy_async_wait<kStages - 2>();
+   __syncthreads();
+   start(rows);
+   return stages[stage];  // the oldest of kStages
+ }
+
+ private : __device__ static int column() {
+    return threadIdx.x % kWords * 8;
   }
+  __device__ static int part() { return threadIdx.x / kWords % 2; }
 };
 
 template <int kWidth, bool kAligned>
-__global__ void __launch_bounds__(kThreads, kResident)
-    block_reflector_kernel(float* h, const float* t, const float* src, int64_t matrix_stride, int64_t row_stride,
-                           int rows, int width, int first, int columns, int strips) {
-  static_assert(kWidth % 32 == 0 && kWidth <= kMaxBlockReflectorWidth, "two rows of warps of 16-row tiles");
+__global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
+    block_reflector_kernel(float* h, const __half* halves, const float* t, float* scales, bool make_scales,
+                           float column_scale, const float* src, int64_t matrix_stride, int64_t row_stride, int rows,
+                           int width, int pitch, int first, int columns, int strips) {
+  static_assert(kWidth % 32 == 0 && kWidth <= kMaxBlockReflectorWidth, "the quads of W's rows cover the warps");
   extern __shared__ __align__(16) unsigned char shared_memory[];
   Shared<kWidth>& shared = *reinterpret_cast<Shared<kWidth>*>(shared_memory);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int lane_row = lane / 4, lane_pair = lane % 4;       // of a fragment
+  const int matrix_index = lane / 8, matrix_row = lane % 8;  // which row of which 8×8 matrix this lane addresses
+  const int row_group = warp / 2, part = warp % 2 * 32;
   const int64_t matrix = blockIdx.x / strips;
   const int strip = static_cast<int>(blockIdx.x % strips) * kStrip;
   const int strip_columns = min(columns - strip, kStrip);
-  h += matrix * matrix_stride;
+  const int tiles = (rows + kTileRows - 1) / kTileRows;
   src += matrix * matrix_stride + first + strip;
-  float* const target = h + first + strip;
+  h += matrix * matrix_stride + first + strip;
+  halves += matrix * rows * 2 * pitch;
   t += matrix * width * width;
+  scales += strip;
 
-  const int quad_column = threadIdx.x % kQuads * 4, quad_row = threadIdx.x / kQuads;  // for loads of C
-  constexpr int kQuadRows = kThreads / kQuads;
-  const int quad_count = strip_columns - quad_column;
+  using Stream = ReflectorStream<kWidth>;
+  Stream stream(shared.v, halves, pitch, 0, 1);
+  for (int i = 0; i < kStages - 1; ++i) stream.start(rows);
 
+  // Scales.
   if (threadIdx.x < 2 * kStrip) (&shared.magnitude[0][0])[threadIdx.x] = 0;
-  for (int index = threadIdx.x; index < kWidth * kWidth; index += kThreads) {
-    const int i = index / kWidth, j = index % kWidth;
-    shared.t[i][j] = i < width && j < width ? t[i * width + j] : 0.0f;
-  }
-  __syncthreads();
-
-  {
+  if (make_scales) {
+    __syncthreads();
+    const int quad = threadIdx.x % (kStrip / 4) * 4;
     float4 magnitude = {};
 #pragma unroll 8
-    for (int row = quad_row; row < rows; row += kQuadRows) {
-      const float4 c = load_quad<kAligned>(src + row * row_stride + quad_column, quad_count);
+    for (int row = threadIdx.x / (kStrip / 4); row < rows; row += kThreads / (kStrip / 4)) {
+      const float4 c = load_quad<kAligned>(src + row * row_stride + quad, strip_columns - quad);
       magnitude = {fmaxf(magnitude.x, fabsf(c.x)), fmaxf(magnitude.y, fabsf(c.y)), fmaxf(magnitude.z, fabsf(c.z)),
                    fmaxf(magnitude.w, fabsf(c.w))};
     }
-    atomicMax(&shared.magnitude[0][quad_column], __float_as_uint(magnitude.x));
-    atomicMax(&shared.magnitude[0][quad_column + 1], __float_as_uint(magnitude.y));
-    atomicMax(&shared.magnitude[0][quad_column + 2], __float_as_uint(magnitude.z));
-    atomicMax(&shared.magnitude[0][quad_column + 3], __float_as_uint(magnitude.w));
+    atomicMax(&shared.magnitude[0][quad], __float_as_uint(magnitude.x));
+    atomicMax(&shared.magnitude[0][quad + 1], __float_as_uint(magnitude.y));
+    atomicMax(&shared.magnitude[0][quad + 2], __float_as_uint(magnitude.z));
+    atomicMax(&shared.magnitude[0][quad + 3], __float_as_uint(magnitude.w));
+    __syncthreads();
   }
-  __syncthreads();
+  bool moderate = true;
   if (threadIdx.x < kStrip) {
-    const float scale = power_of_two_scale(__uint_as_float(shared.magnitude[0][threadIdx.x]));
+    float scale = 1.0f;
+    if (static_cast<int>(threadIdx.x) < strip_columns) {
+      float* const place = scales + matrix * row_stride + first + threadIdx.x;
+      if (make_scales) {
+        scale = product_of_scales(power_of_two_scale(__uint_as_float(shared.magnitude[0][threadIdx.x])), column_scale);
+        *place = scale;
+      } else {
+        scale = *place;
+      }
+    }
     shared.scale[threadIdx.x] = scale;
-    shared.unscale[threadIdx.x] = reciprocal_of_scale(scale);
+    moderate = scale > exp2f(-kModerate) && scale < exp2f(kModerate);
   }
-  __syncthreads();
+  moderate = __syncthreads_and(moderate);
 
-  // W = Vᵀ·C. Warps: two rows of kWidth/2, four columns of 16.
-  constexpr int kRowTiles = kWidth / 32;
-  const int matrix_index = lane / 8, matrix_row = lane % 8;  // which row of which 8×8 matrix this lane addresses
-  const int w_row = warp / 4 * (kWidth / 2), w_column = warp % 4 * 16;
-  Tile<kWidth, kAligned> v;
-  float w[kRowTiles][2][4] = {};
+  // W = Vᵀ·C.
   {
-    const float4 scale = *reinterpret_cast<const float4*>(&shared.scale[quad_column]);
-    Tile<kStrip, kAligned> c;
-    v.load(h, row_stride, 0, rows, width);
-    c.load(src, row_stride, 0, rows, strip_columns);
-    v.make_trapezoid();
-    for (int row = 0; row < rows; row += kTileRows) {
-      v.store(shared.v_high, shared.v_low, kUnscaled, kReflectorScale);
-      c.store(shared.c_high, shared.c_low, scale, kColumnScale);
-      __syncthreads();
-      if (row + kTileRows < rows) {
-        v.load(h, row_stride, row + kTileRows, rows, width);
-        c.load(src, row_stride, row + kTileRows, rows, strip_columns);
+    int row = row_group * 16 + lane_pair * 2;  // of the next tile's fragment: this row and 1, 8 and 9 below
+    const int column = part + lane_row % 2 * 16 + lane_row / 2 * 4, count = strip_columns - column;
+    const float* source = src + row * row_stride + column;
+    float4 c[4];
+    const auto load_c = [&] {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        constexpr int kBelow[4] = {0, 1, 8, 9};
+        c[i] = load_quad<kAligned>(source + kBelow[i] * row_stride, row + kBelow[i] < rows ? count : 0);
       }
-      float tile[kRowTiles][2][4] = {};
+      row += kTileRows;
+      source += kTileRows * row_stride;
+    };
+    load_c();
+    float w[kWidth / 16][kColumnTiles][4] = {};
+    for (int tile = 0; tile < tiles; ++tile) {
+      __half(*const v)[kTileRows][kWidth + kPad] = stream.wait(rows);
+      const float4 scale = ptx::load_shared_again(&shared.scale[column]);
+      uint32_t c_high[kColumnTiles][2], c_low[kColumnTiles][2];
 #pragma unroll
-      for (int k = 0; k < kTileRows; k += 16) {
-        uint32_t c_high[4], c_low[4];
-        const int c_row = k + matrix_index % 2 * 8 + matrix_row, c_column = w_column + matrix_index / 2 * 8;
-        ptx::load_matrices_transposed(c_high, &shared.c_high[c_row][c_column]);
-        ptx::load_matrices_transposed(c_low, &shared.c_low[c_row][c_column]);
+      for (int j = 0; j < kColumnTiles; ++j) {
+        const auto element = [j](float4 x) { return j == 0 ? x.x : j == 1 ? x.y : j == 2 ? x.z : x.w; };
+        const float s = element(scale);
+        const SplitQuad parts = split({element(c[0]) * s, element(c[1]) * s, element(c[2]) * s, element(c[3]) * s});
+        c_high[j][0] = parts.high.x;
+        c_high[j][1] = parts.high.y;
+        c_low[j][0] = parts.low.x;
+        c_low[j][1] = parts.low.y;
+      }
+      if (tile + 1 < tiles) load_c();
 #pragma unroll
-        for (int i = 0; i < kRowTiles; ++i) {
-          uint32_t v_high[4], v_low[4];
-          const int v_row = k + matrix_index / 2 * 8 + matrix_row, v_column = w_row + 16 * i + matrix_index % 2 * 8;
-          ptx::load_matrices_transposed(v_high, &shared.v_high[v_row][v_column]);
-          ptx::load_matrices_transposed(v_low, &shared.v_low[v_row][v_column]);
-          mma_split(tile[i], v_high, v_low, c_high, c_low);
+      for (int i = 0; i < kWidth / 16; ++i) {
+        uint32_t v_high[4], v_low[4];
+        const int row = row_group * 16 + matrix_index / 2 * 8 + matrix_row, column = 16 * i + matrix_index % 2 * 8;
+        ptx::load_matrices_transposed(v_high, &v[0][row][column]);
+        ptx::load_matrices_transposed(v_low, &v[1][row][column]);
+        mma_split(w[i], v_high, v_low, c_high, c_low);
+      }
+      if (tile + 1 == tiles || (tile + 1) % kTilesASum == 0) {
+        // Groups 2 and 3 add their parts to sums 0 and 1, then groups 0 and 1 do.
+#pragma unroll
+        for (int turn = 1; turn >= 0; --turn) {
+          if (row_group / 2 == turn) {
+            const bool start = turn == 1 && tile < kTilesASum;
+#pragma unroll
+            for (int i = 0; i < kWidth / 16; ++i) {
+#pragma unroll
+              for (int q = 0; q < 4; ++q) {
+                float4* const place = reinterpret_cast<float4*>(
+                    &shared.sums[row_group % 2][16 * i + q / 2 * 8 + lane_row][part + q % 2 * 16 + lane_pair * 4]);
+                const float4 sum = start ? float4{} : *place;
+                *place = {sum.x + w[i][0][q], sum.y + w[i][1][q], sum.z + w[i][2][q], sum.w + w[i][3][q]};
+                w[i][0][q] = w[i][1][q] = w[i][2][q] = w[i][3][q] = 0.0f;
+              }
+            }
+          }
+          __syncthreads();
         }
       }
-#pragma unroll
-      for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) w[i][j / 4][j % 4] += tile[i][j / 4][j % 4];
-      }
-      __syncthreads();
     }
   }
-#pragma unroll
-  for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const int row = w_row + 16 * i + lane / 4 + j % 4 / 2 * 8, column = w_column + j / 4 * 8 + lane % 4 * 2 + j % 2;
-      shared.w[row][column] = w[i][j / 4][j % 4] * (1.0f / (kReflectorScale * kColumnScale));
-    }
+  ptx::copy_async_wait<0>();
+  __syncthreads();
+  stream = Stream(shared.v, halves, pitch, tiles - 1, -1);
+  for (int i = 0; i < kStages - 1; ++i) stream.start(rows);
+
+  // Both sums become W, and T takes the place of the second.
+  float* const w = &shared.sums[0][0][0];
+  float* const t_shared = &shared.sums[1][0][0];
+  constexpr int kPitch = Shared<kWidth>::kPitch;
+  for (int index = threadIdx.x; index < kWidth * kStrip; index += kThreads) {
+    const int i = index / kStrip * kPitch + index % kStrip;
+    w[i] = (w[i] + t_shared[i]) * (1.0f / kReflectorScale);
+  }
+  __syncthreads();
+  for (int index = threadIdx.x; index < kWidth * kWidth; index += kThreads) {
+    const int i = index / kWidth, j = index % kWidth;
+    t_shared[i * kPitch + j] = i < width && j < width ? t[i * width + j] : 0.0f;
   }
   __syncthreads();
 
-  // W ← Tᵀ·W: a thread a 4×4 block, skipping T's zeros.
+  // W ← Tᵀ·W: a lane two columns, a warp a quad of rows and, as T's zeros are skipped, its mirror image.
   {
-    const int i = threadIdx.x / kQuads * 4;
-    float result[4][4] = {};
-    if (i < kWidth) {
+    constexpr int kQuads = kWidth / 4, kTurns = kQuads / 8;
+    const auto quad_row = [&](int turn) { return 4 * (turn == 0 ? warp : kQuads - 1 - warp); };
+    float result[kTurns][4][2] = {};
+    const int column = 2 * lane;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int row = quad_row(turn);
 #pragma unroll 4
-      for (int l = 0; l < i + 4; ++l) {
-        const float4 t_row = *reinterpret_cast<const float4*>(&shared.t[l][i]);
-        const float4 w_row = *reinterpret_cast<const float4*>(&shared.w[l][quad_column]);
-        const float ts[4] = {t_row.x, t_row.y, t_row.z, t_row.w}, ws[4] = {w_row.x, w_row.y, w_row.z, w_row.w};
+      for (int l = 0; l < row + 4; ++l) {
+        const float4 t_row = *reinterpret_cast<const float4*>(t_shared + l * kPitch + row);
+        const float2 w_row = *reinterpret_cast<const float2*>(w + l * kPitch + column);
+        const float ts[4] = {t_row.x, t_row.y, t_row.z, t_row.w};
 #pragma unroll
-        for (int a = 0; a < 4; ++a) {
-#pragma unroll
-          for (int b = 0; b < 4; ++b) result[a][b] = fmaf(ts[a], ws[b], result[a][b]);
+        for (int i = 0; i < 4; ++i) {
+          result[turn][i][0] = fmaf(ts[i], w_row.x, result[turn][i][0]);
+          result[turn][i][1] = fmaf(ts[i], w_row.y, result[turn][i][1]);
         }
       }
+    }
 #pragma unroll
-      for (int b = 0; b < 4; ++b) {
-        const float magnitude =
-            fmaxf(fmaxf(fabsf(result[0][b]), fabsf(result[1][b])), fmaxf(fabsf(result[2][b]), fabsf(result[3][b])));
-        atomicMax(&shared.magnitude[1][quad_column + b], __float_as_uint(magnitude));
-      }
+    for (int c = 0; c < 2; ++c) {
+      float magnitude = 0.0f;
+#pragma unroll
+      for (int i = 0; i < 4 * kTurns; ++i) magnitude = fmaxf(magnitude, fabsf(result[i / 4][i % 4][c]));
+      atomicMax(&shared.magnitude[1][column + c], __float_as_uint(magnitude));
     }
     __syncthreads();
-    if (i < kWidth) {
-      float scale[4];
 #pragma unroll
-      for (int b = 0; b < 4; ++b) {
-        scale[b] = power_of_two_scale(__uint_as_float(shared.magnitude[1][quad_column + b]));
-        if (i == 0)
-          shared.unit[quad_column + b] = reciprocal_of_scale(scale[b]) * (1.0f / (kReflectorScale * kColumnScale));
-      }
+    for (int c = 0; c < 2; ++c) {
+      const float scale = power_of_two_scale(__uint_as_float(shared.magnitude[1][column + c]));
+      if (warp == 0) shared.unit[column + c] = reciprocal_of_scale(scale) * (1.0f / (kReflectorScale * kWeightScale));
+      const int of_part = (column + c) % 32;
+      const int place = column / 32 * 32 + of_part % 4 * 8 + of_part % 16 / 4 * 2 + of_part / 16;
 #pragma unroll
-      for (int a = 0; a < 4; ++a) {
-        const float4 row =
-            scaled({result[a][0], result[a][1], result[a][2], result[a][3]}, {scale[0], scale[1], scale[2], scale[3]});
-        const SplitQuad parts = split(scaled(row, {kColumnScale, kColumnScale, kColumnScale, kColumnScale}));
-        *reinterpret_cast<uint2*>(&shared.w_high[i + a][quad_column]) = parts.high;
-        *reinterpret_cast<uint2*>(&shared.w_low[i + a][quad_column]) = parts.low;
+      for (int i = 0; i < 4 * kTurns; ++i) {
+        const int row = quad_row(i / 4) + i % 4;
+        const float value = result[i / 4][i % 4][c] * scale * kWeightScale;
+        const __half high = __float2half_rn(value);
+        shared.weights[0][row][place] = high;
+        shared.weights[1][row][place] = __float2half_rn(value - __half2float(high));
       }
     }
   }
   __syncthreads();
 
-  // C ← C - V·W. Warps: four rows of 16, two columns of 32. The high parts of W's fragments stay in registers, the low
-  // ones are read for every tile: registers are short.
+  // C ← C - V·W. The high parts of W's fragments stay in registers, the low ones are read for every tile: registers are
+  // short.
   constexpr int kSteps = kWidth / 16;
-  const int c_row = warp / 2 * 16, c_column = warp % 2 * 32;
-  const int fragment_of_w = matrix_index % 2 * 8 + matrix_row, fragment_of_w_column = c_column + matrix_index / 2 * 8;
-  uint32_t w_high[kSteps][2][4];
+  const auto load_weights = [&](uint32_t (&fragments)[kColumnTiles][2], int high_or_low, int step) {
 #pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      ptx::load_matrices_transposed(w_high[k][pair],
-                                    &shared.w_high[16 * k + fragment_of_w][fragment_of_w_column + 16 * pair]);
+    for (int j = 0; j < kColumnTiles; j += 2) {
+      uint32_t two[4];
+      ptx::load_matrices_transposed(two, &shared.weights[high_or_low][16 * step + matrix_index % 2 * 8 + matrix_row]
+                                                        [part + (j + matrix_index / 2) * 8]);
+      fragments[j][0] = two[0];
+      fragments[j][1] = two[1];
+      fragments[j + 1][0] = two[2];
+      fragments[j + 1][1] = two[3];
     }
+  };
+  uint32_t w_high[kSteps][kColumnTiles][2];
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) load_weights(w_high[step], 0, step);
+  const int column = part + lane_pair * 4;
+  float factor[8];  // what one of the product counts in each of this thread's columns
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int place = column + i / 4 * 16 + i % 4;
+    factor[i] = shared.unit[place] * reciprocal_of_scale(shared.scale[place]);
   }
-  v.load(h, row_stride, 0, rows, width);
-  v.make_trapezoid();
-  for (int row = 0; row < rows; row += kTileRows) {
-    v.store(shared.v_high, shared.v_low, kUnscaled, kReflectorScale);
-    __syncthreads();
-    const int fragment_row = row + c_row + lane / 4, fragment_column = c_column + lane % 4 * 2;
-    float2 c[2][4];  // rows fragment_row and 8 below, pairs of columns 8 apart
+  const int count = strip_columns - column;
+  int row = (tiles - 1) * kTileRows + row_group * 16 + lane_row;
+  const float* source = src + row * row_stride + column;
+  float* target = h + row * row_stride + column;
+  const auto update = [&](auto is_moderate) {
+    for (int tile = tiles - 1; tile >= 0; --tile) {
+      __half(*const v)[kTileRows][kWidth + kPad] = stream.wait(rows);
+      float4 c[4];  // this row and the one 8 below, quads 16 columns apart
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      c[i / 4][i % 4] =
-          load_pair<kAligned>(src + (fragment_row + i / 4 * 8) * row_stride + fragment_column + i % 4 * 8,
-                              fragment_row + i / 4 * 8 < rows ? strip_columns - fragment_column - i % 4 * 8 : 0);
-    }
-    if (row + kTileRows < rows) v.load(h, row_stride, row + kTileRows, rows, width);
-    float product[2][2][4] = {};
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      uint32_t v_high[4], v_low[4];
-      const int v_row = c_row + matrix_index % 2 * 8 + matrix_row, v_column = 16 * k + matrix_index / 2 * 8;
-      ptx::load_matrices(v_high, &shared.v_high[v_row][v_column]);
-      ptx::load_matrices(v_low, &shared.v_low[v_row][v_column]);
-#pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        uint32_t w_low[4];
-        ptx::load_matrices_transposed(w_low, &shared.w_low[16 * k + fragment_of_w][fragment_of_w_column + 16 * pair]);
-        mma_split(product[pair], v_high, v_low, w_high[k][pair], w_low);
+      for (int q = 0; q < 4; ++q) {
+        c[q] = load_quad<kAligned, true>(source + q / 2 * 8 * row_stride + q % 2 * 16,
+                                         row + q / 2 * 8 < rows ? count - q % 2 * 16 : 0);
       }
-    }
+      float product[kColumnTiles][4] = {};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int r = fragment_row + i / 4 * 8, column = fragment_column + i % 4 * 8;
-      const float2 scale = *reinterpret_cast<const float2*>(&shared.scale[column]);
-      const float2 unscale = *reinterpret_cast<const float2*>(&shared.unscale[column]);
-      const float2 unit = *reinterpret_cast<const float2*>(&shared.unit[column]);
-      const float* const sums = &product[i % 4 / 2][i % 2][i / 4 * 2];
-      const float2 old = c[i / 4][i % 4];
-      if (r < rows) {
-        // In the scaled column nothing overflows, whatever the column's own range.
-        store_pair<kAligned>(
-            target + r * row_stride + column, strip_columns - column,
-            {fmaf(-sums[0], unit.x, old.x * scale.x) * unscale.x, fmaf(-sums[1], unit.y, old.y * scale.y) * unscale.y});
+      for (int step = 0; step < kSteps; ++step) {
+        uint32_t v_high[4], v_low[4], w_low[kColumnTiles][2];
+        const int v_row = row_group * 16 + matrix_index % 2 * 8 + matrix_row,
+                  v_column = 16 * step + matrix_index / 2 * 8;
+        ptx::load_matrices(v_high, &v[0][v_row][v_column]);
+        ptx::load_matrices(v_low, &v[1][v_row][v_column]);
+        load_weights(w_low, 1, step);
+        mma_split(product, v_high, v_low, w_high[step], w_low);
       }
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        float x[4] = {c[q].x, c[q].y, c[q].z, c[q].w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          if constexpr (decltype(is_moderate)::value) {
+            x[j] = fmaf(-product[j][q], factor[q % 2 * 4 + j], x[j]);
+          } else {
+            const int place = column + q % 2 * 16 + j;
+            const float scale = shared.scale[place];
+            x[j] = fmaf(-product[j][q], shared.unit[place], x[j] * scale) * reciprocal_of_scale(scale);
+          }
+        }
+        if (row + q / 2 * 8 < rows) {
+          store_quad<kAligned>(target + q / 2 * 8 * row_stride + q % 2 * 16, count - q % 2 * 16,
+                               {x[0], x[1], x[2], x[3]});
+        }
+      }
+      row -= kTileRows;
+      source -= kTileRows * row_stride;
+      target -= kTileRows * row_stride;
     }
-    __syncthreads();
+  };
+  // With a scale that is far from 1, the column's elements are updated in scaled units, in which nothing overflows or
+  // is lost.
+  if (moderate) {
+    update(std::true_type{});
+  } else {
+    update(std::false_type{});
   }
+  ptx::copy_async_wait<0>();
 }
 
 constexpr int64_t kMaxGrid = 0x7fffffff;
 
+// A scale for columns of `rows` elements of at most 2: a power of two that leaves room in fp16 for a column that
+// gathers in one element.
+float column_scale(int64_t rows) {
+  float scale = 0x1p14f;
+  for (int64_t reach = 1; reach < rows; reach *= 4) scale /= 2;
+  return scale;
+}
+
 template <int kWidth, bool kAligned>
-cudaError_t launch(const BlockReflectorShape& shape, float* h, const float* t, const float* src, cudaStream_t stream) {
+cudaError_t launch(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t, float* scales,
+                   bool make_scales, const float* src, cudaStream_t stream) {
   const auto kernel = block_reflector_kernel<kWidth, kAligned>;
   const int shared_bytes = sizeof(Shared<kWidth>);
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
       error != cudaSuccess)
     return error;
-  const int64_t columns = shape.last - shape.first, strips = (columns + kStrip - 1) / kStrip;
-  const int64_t stride = shape.m * shape.n, corner = shape.offset * shape.n + shape.offset, width = shape.width;
+  const int64_t rows = shape.m - shape.offset, columns = shape.last - shape.first,
+                strips = (columns + kStrip - 1) / kStrip;
+  const int64_t stride = shape.m * shape.n, corner = shape.offset * shape.n + shape.offset, width = shape.width,
+                pitch = reflector_pitch(width);
   const int64_t matrices = kMaxGrid / strips;  // of one launch
   for (int64_t batch = 0; batch < shape.batch; batch += matrices) {
     const unsigned grid = static_cast<unsigned>(std::min(shape.batch - batch, matrices) * strips);
     kernel<<<grid, kThreads, shared_bytes, stream>>>(
-        h + batch * stride + corner, t + batch * width * width, src + batch * stride + corner, stride, shape.n,
-        static_cast<int>(shape.m - shape.offset), static_cast<int>(width), static_cast<int>(shape.first - shape.offset),
-        static_cast<int>(columns), static_cast<int>(strips));
+        h + batch * stride + corner, halves + batch * rows * 2 * pitch, t + batch * width * width,
+        scales + batch * shape.n + shape.offset, make_scales, column_scale(shape.m), src + batch * stride + corner,
+        stride, shape.n, static_cast<int>(rows), static_cast<int>(width), static_cast<int>(pitch),
+        static_cast<int>(shape.first - shape.offset), static_cast<int>(columns), static_cast<int>(strips));
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -353,16 +444,17 @@ cudaError_t launch(const BlockReflectorShape& shape, float* h, const float* t, c
 
 }  // namespace
 
-cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const float* t, const float* src,
-                                   cudaStream_t stream) {
+cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
+                                   float* scales, bool make_scales, const float* src, cudaStream_t stream) {
   if (shape.batch == 0 || shape.first == shape.last) return cudaSuccess;
-  // Whether quads of V and C are 16-byte aligned and wholly inside or outside.
-  const bool aligned = (shape.n | shape.offset | shape.width | shape.first | shape.last) % 4 == 0;
-  if (shape.width <= 32)
-    return aligned ? launch<32, true>(shape, h, t, src, stream) : launch<32, false>(shape, h, t, src, stream);
-  if (shape.width <= kMaxBlockReflectorWidth)
-    return aligned ? launch<64, true>(shape, h, t, src, stream) : launch<64, false>(shape, h, t, src, stream);
-  return cudaErrorInvalidValue;
+  // Whether quads of C are 16-byte aligned and wholly inside or outside.
+  const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0;
+  const auto launch_width = [&](auto narrow, auto wide) {
+    return (shape.width <= 32 ? narrow : wide)(shape, h, halves, t, scales, make_scales, src, stream);
+  };
+  if (shape.width > kMaxBlockReflectorWidth) return cudaErrorInvalidValue;
+  return aligned ? launch_width(launch<32, true>, launch<64, true>)
+                 : launch_width(launch<32, false>, launch<64, false>);
 }
 
 }  // namespace jaxqr

@@ -2,6 +2,7 @@
 #ifndef JAXQR_FFI_BLOCK_REFLECTOR_H_
 #define JAXQR_FFI_BLOCK_REFLECTOR_H_
 
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -17,9 +18,13 @@ struct BlockReflectorShape {
 };
 
 // C ← C - V·Tᵀ·(Vᵀ·C) for C = rows offset … m of the columns, read from `src` (which may be `h`) and written to `h`; V
-// is the panel in `h`, t[batch, width, width]. Asynchronous on `stream`; allocates nothing.
-cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const float* t, const float* src,
-                                   cudaStream_t stream);
+// as `halves` (reflector_halves.h) and t[batch, width, width] come from the panel.
+//
+// scales[batch, n] holds an exact power of two for each column: with `make_scales` those of the updated columns are
+// made from C and written, otherwise they are read, and have been made by an earlier update with the same m from rows
+// that included these: orthogonal updates let no column grow past them. Asynchronous on `stream`; allocates nothing.
+cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
+                                   float* scales, bool make_scales, const float* src, cudaStream_t stream);
 
 }  // namespace jaxqr
 

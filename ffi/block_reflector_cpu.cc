@@ -1,7 +1,7 @@
 // Reference handler of jaxqr_block_reflector on the CPU: LAPACK's larfb, C ← C - V·Tᵀ·Vᵀ·C, written for clarity.
 //
-// Products and sums are float64, in which no float32 value leaves the range, so no scales are needed. A NaN in a column
-// of C stays there.
+// Products and sums are float64, in which no float32 value leaves the range: V is taken from H and not from its halves,
+// and scales of 1 serve any later update. A NaN in a column of C stays there.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -47,24 +47,23 @@ void apply_block_reflector(float* h, const float* t, const float* src, int64_t m
   }
 }
 
-xla::ffi::Error block_reflector(Matrices h_in, Matrices t, xla::ffi::RemainingArgs optional_src,
-                                xla::ffi::Result<Matrices> h_out, int64_t offset, int64_t width, int64_t first,
-                                int64_t last) {
-  Matrices src = h_in;
-  if (optional_src.size() > 0) {
-    auto given = optional_src.get<Matrices>(0);
-    if (given.has_error()) return given.error();
-    src = *given;
-  }
-  if (auto error = check_block_reflector(h_in, t, src, *h_out, offset, width, first, last); error.failure())
+xla::ffi::Error block_reflector(Matrices h_in, Halves halves, Matrices t, xla::ffi::RemainingArgs rest,
+                                xla::ffi::Result<Matrices> h_out, xla::ffi::Result<Vectors> scales, int64_t offset,
+                                int64_t width, int64_t first, int64_t last, bool has_scales, bool has_src) {
+  BlockReflectorOperands operands;
+  if (auto error = optional_operands(rest, has_scales, has_src, &operands); error.failure()) return error;
+  if (auto error = check_block_reflector(h_in, halves, t, operands, *h_out, *scales, offset, width, first, last);
+      error.failure())
     return error;
   if (h_in.typed_data() != h_out->typed_data())
     std::copy_n(h_in.typed_data(), h_in.element_count(), h_out->typed_data());
+  std::fill_n(scales->typed_data(), scales->element_count(), 1.0f);
+  const float* const src = has_src ? operands.src->typed_data() : h_out->typed_data();
   const IeeeScope ieee;
   const int64_t batch = h_in.dimensions()[0], m = h_in.dimensions()[1], n = h_in.dimensions()[2];
   for (int64_t b = 0; b < batch; ++b) {
-    apply_block_reflector(h_out->typed_data() + b * m * n, t.typed_data() + b * width * width,
-                          src.typed_data() + b * m * n, m, n, offset, width, first, last);
+    apply_block_reflector(h_out->typed_data() + b * m * n, t.typed_data() + b * width * width, src + b * m * n, m, n,
+                          offset, width, first, last);
   }
   return xla::ffi::Error::Success();
 }
@@ -75,10 +74,14 @@ xla::ffi::Error block_reflector(Matrices h_in, Matrices t, xla::ffi::RemainingAr
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu, jaxqr::block_reflector,
                               xla::ffi::Ffi::Bind()
                                   .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Halves>()
                                   .Arg<jaxqr::Matrices>()
                                   .RemainingArgs()
                                   .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Vectors>()
                                   .Attr<int64_t>("offset")
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("first")
-                                  .Attr<int64_t>("last"));
+                                  .Attr<int64_t>("last")
+                                  .Attr<bool>("has_scales")
+                                  .Attr<bool>("has_src"));

@@ -24,15 +24,18 @@ ffi::Error status(const char* target, cudaError_t error, ffi::Span<const int64_t
 
 // XLA does not always honour an alias: inside a loop it may hand over a slice of a stacked result instead. Then the
 // operand is copied there first.
-cudaError_t copy_unless_aliased(cudaStream_t stream, const Matrices& from, Matrices to) {
+template <typename Buffer>
+cudaError_t copy_unless_aliased(cudaStream_t stream, const Buffer& from, Buffer to) {
   if (from.typed_data() == to.typed_data()) return cudaSuccess;
   return cudaMemcpyAsync(to.typed_data(), from.typed_data(), from.size_bytes(), cudaMemcpyDeviceToDevice, stream);
 }
 
+__half* data_of(Halves& halves) { return reinterpret_cast<__half*>(halves.untyped_data()); }
+
 ffi::Error panel(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi::Result<Vectors> tau,
-                 ffi::Result<Matrices> t, int64_t offset, int64_t width, int64_t row_lanes, int64_t rows_per_lane,
-                 int64_t cols_per_lane, bool in_place) {
-  if (auto error = check_panel(src, *h, *tau, *t, offset, width); error.failure()) return error;
+                 ffi::Result<Matrices> t, ffi::Result<Halves> halves, int64_t offset, int64_t width, int64_t row_lanes,
+                 int64_t rows_per_lane, int64_t cols_per_lane, bool in_place) {
+  if (auto error = check_panel(src, *h, *tau, *t, *halves, offset, width); error.failure()) return error;
   const ffi::Span<const int64_t> matrices = src.dimensions();
   const PanelShape shape{matrices[0], matrices[1], matrices[2], offset, width};
   const PanelVariant variant{row_lanes, rows_per_lane, cols_per_lane};
@@ -49,22 +52,18 @@ ffi::Error panel(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi
   }
   return status("jaxqr_panel",
                 launch_panel(variant, shape, src.typed_data(), h->typed_data(), tau->typed_data(),
-                             has_t ? t->typed_data() : nullptr, stream),
+                             has_t ? t->typed_data() : nullptr, has_t ? data_of(*halves) : nullptr, stream),
                 matrices);
 }
 
-ffi::Error block_reflector(cudaStream_t stream, Matrices h, Matrices t, ffi::RemainingArgs rest,
-                           ffi::Result<Matrices> result, int64_t offset, int64_t width, int64_t first, int64_t last) {
-  Matrices src = h;
-  if (rest.size() > 1)
-    return ffi::Error::InvalidArgument("jaxqr_block_reflector: 2 or 3 operands, got " +
-                                       std::to_string(2 + rest.size()));
-  if (rest.size() == 1) {
-    auto given = rest.get<Matrices>(0);
-    if (!given.has_value()) return given.error();
-    src = *given;
-  }
-  if (auto error = check_block_reflector(h, t, src, *result, offset, width, first, last); error.failure()) return error;
+ffi::Error block_reflector(cudaStream_t stream, Matrices h, Halves halves, Matrices t, ffi::RemainingArgs rest,
+                           ffi::Result<Matrices> result, ffi::Result<Vectors> scales, int64_t offset, int64_t width,
+                           int64_t first, int64_t last, bool has_scales, bool has_src) {
+  BlockReflectorOperands operands;
+  if (auto error = optional_operands(rest, has_scales, has_src, &operands); error.failure()) return error;
+  if (auto error = check_block_reflector(h, halves, t, operands, *result, *scales, offset, width, first, last);
+      error.failure())
+    return error;
   if (width > kMaxBlockReflectorWidth) {
     return ffi::Error::InvalidArgument("jaxqr_block_reflector: width = " + std::to_string(width) + " is over " +
                                        std::to_string(kMaxBlockReflectorWidth));
@@ -72,10 +71,15 @@ ffi::Error block_reflector(cudaStream_t stream, Matrices h, Matrices t, ffi::Rem
   const ffi::Span<const int64_t> matrices = h.dimensions();
   if (const cudaError_t error = copy_unless_aliased(stream, h, *result); error != cudaSuccess)
     return status("jaxqr_block_reflector", error, matrices);
-  if (rest.size() == 0) src = *result;
+  if (has_scales) {
+    if (const cudaError_t error = copy_unless_aliased(stream, *operands.scales, *scales); error != cudaSuccess)
+      return status("jaxqr_block_reflector", error, matrices);
+  }
+  const float* const src = has_src ? operands.src->typed_data() : result->typed_data();
   const BlockReflectorShape shape{matrices[0], matrices[1], matrices[2], offset, width, first, last};
   return status("jaxqr_block_reflector",
-                launch_block_reflector(shape, result->typed_data(), t.typed_data(), src.typed_data(), stream),
+                launch_block_reflector(shape, result->typed_data(), data_of(halves), t.typed_data(),
+                                       scales->typed_data(), !has_scales, src, stream),
                 matrices);
 }
 
@@ -89,6 +93,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cuda, jaxqr::panel,
                                   .Ret<jaxqr::Matrices>()
                                   .Ret<jaxqr::Vectors>()
                                   .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Halves>()
                                   .Attr<int64_t>("offset")
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("row_lanes")
@@ -101,11 +106,15 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda, jaxqr::block_reflector
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::PlatformStream<cudaStream_t>>()
                                   .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Halves>()
                                   .Arg<jaxqr::Matrices>()
                                   .RemainingArgs()
                                   .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Vectors>()
                                   .Attr<int64_t>("offset")
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("first")
-                                  .Attr<int64_t>("last"),
+                                  .Attr<int64_t>("last")
+                                  .Attr<bool>("has_scales")
+                                  .Attr<bool>("has_src"),
                               {ffi::Traits::kCmdBufferCompatible});

@@ -1,11 +1,13 @@
 // jaxqr_driver: every kernel template without JAX, for compute-sanitizer, ncu and the measurements behind the cost
 // model.
 //
-//   jaxqr_driver check                                        all variants at their edges, against float64 on the host
-//   jaxqr_driver panel  BATCH M N OFFSET WIDTH L R C [no-t]   microseconds of one panel launch (L, R, C: the variant)
-//   jaxqr_driver update BATCH M N OFFSET WIDTH                microseconds of one update of all columns right of the
-//   panel jaxqr_driver sweep                                        panels and updates over rows, widths and batches,
-//   as CSV
+//   jaxqr_driver check                     all variants at their edges, against float64 on the host
+//   jaxqr_driver panel  BATCH M N OFFSET WIDTH L R C [no-t]
+//                                          microseconds of one panel launch (L, R, C: the variant)
+//   jaxqr_driver update BATCH M N OFFSET WIDTH [scales]
+//                                          microseconds of one update of all columns right of the panel; with
+//                                          `scales` one that makes the columns' scales too
+//   jaxqr_driver sweep                     panels and updates over rows, widths and batches, as CSV
 //
 // Exit status 0, 1 if a check failed, 2 on wrong usage.
 #include <cuda_runtime.h>
@@ -23,6 +25,7 @@
 #include "block_reflector.h"
 #include "panel.h"
 #include "panel_variants.h"
+#include "reflector_halves.h"
 
 namespace {
 
@@ -49,28 +52,34 @@ struct VariantRow {
 const VariantRow kVariants[] = {JAXQR_PANEL_VARIANTS(JAXQR_ROW)};
 #undef JAXQR_ROW
 
-class DeviceFloats {
+template <typename T>
+class DeviceArray {
  public:
-  explicit DeviceFloats(size_t count) : count_(count) {
-    REQUIRE(cudaMalloc(&data_, std::max<size_t>(count, 1) * sizeof(float)));
+  explicit DeviceArray(size_t count) : count_(count) {
+    REQUIRE(cudaMalloc(&data_, std::max<size_t>(count, 1) * sizeof(T)));
   }
-  explicit DeviceFloats(const std::vector<float>& host) : DeviceFloats(host.size()) {
-    REQUIRE(cudaMemcpy(data_, host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice));
+  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
+    REQUIRE(cudaMemcpy(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
   }
-  ~DeviceFloats() { cudaFree(data_); }
-  DeviceFloats(const DeviceFloats&) = delete;
-  DeviceFloats& operator=(const DeviceFloats&) = delete;
-  float* get() const { return data_; }
-  std::vector<float> host() const {
-    std::vector<float> values(count_);
-    REQUIRE(cudaMemcpy(values.data(), data_, count_ * sizeof(float), cudaMemcpyDeviceToHost));
+  ~DeviceArray() { cudaFree(data_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  T* get() const { return data_; }
+  std::vector<T> host() const {
+    std::vector<T> values(count_);
+    REQUIRE(cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
     return values;
   }
 
  private:
   size_t count_;
-  float* data_ = nullptr;
+  T* data_ = nullptr;
 };
+using DeviceFloats = DeviceArray<float>;
+using DeviceHalves = DeviceArray<__half>;
+
+// Elements of a panel's halves, over the batch.
+size_t halves_count(const PanelShape& s) { return s.batch * (s.m - s.offset) * 2 * jaxqr::reflector_pitch(s.width); }
 
 std::vector<float> random_floats(size_t count, unsigned seed) {
   std::mt19937 generator(seed);
@@ -91,6 +100,22 @@ void report(bool good, const std::string& what, double factor, double t_error) {
 // V[row][k] of a factored panel of `rows` rows, row-major with stride n.
 double reflector(const float* panel, int64_t n, int64_t row, int64_t k) {
   return row < k ? 0.0 : row == k ? 1.0 : panel[row * n + k];
+}
+
+// Largest error of the halves of one matrix's reflectors, in units of eps.
+double halves_error(const PanelShape& s, const float* h, const __half* halves) {
+  const int64_t pitch = jaxqr::reflector_pitch(s.width);
+  double worst = 0.0;
+  for (int64_t row = 0; row < s.m - s.offset; ++row) {
+    for (int64_t k = 0; k < pitch; ++k) {
+      const double expected = k < s.width ? reflector(h + s.offset * s.n + s.offset, s.n, row, k) : 0.0;
+      const __half* const parts = halves + row * 2 * pitch + k;
+      const double found = (double{__half2float(parts[0])} + __half2float(parts[pitch])) / jaxqr::kReflectorScale;
+      const double error = std::fabs(found - expected) / std::numeric_limits<float>::epsilon();
+      worst = std::isnan(error) ? error : std::max(worst, error);
+    }
+  }
+  return worst;
 }
 
 // Largest column error of A = Q·R in units of eps·‖A_j‖, and of T in units of eps·max|T|, for one matrix.
@@ -140,9 +165,12 @@ void check_panel(const VariantRow& row, const PanelShape& s, bool has_t, bool in
   const DeviceFloats source(a), result(in_place ? a : std::vector<float>(a.size(), kPoison)),
       tau(std::vector<float>(s.batch * s.width, kPoison)),
       t(std::vector<float>(has_t ? s.batch * s.width * s.width : 0, kPoison));
+  const DeviceHalves halves(std::vector<__half>(has_t ? halves_count(s) : 0, __float2half(kPoison)));
   const float* const src = in_place ? result.get() : source.get();
-  REQUIRE(jaxqr::launch_panel(row.variant, s, src, result.get(), tau.get(), has_t ? t.get() : nullptr, nullptr));
+  REQUIRE(jaxqr::launch_panel(row.variant, s, src, result.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(),
+                              nullptr));
   REQUIRE(cudaDeviceSynchronize());
+  const std::vector<__half> parts = halves.host();
   const std::vector<float> h = result.host(), taus = tau.host(), ts = t.host();
   double factor = 0.0, t_error = 0.0;
   for (int64_t b : {int64_t{0}, s.batch - 1}) {
@@ -151,6 +179,8 @@ void check_panel(const VariantRow& row, const PanelShape& s, bool has_t, bool in
                  has_t ? &ts[b * s.width * s.width] : nullptr, &f, &e);
     factor = std::isnan(f) ? f : std::max(factor, f);
     t_error = std::isnan(e) ? e : std::max(t_error, e);
+    if (has_t && !(halves_error(s, &h[b * s.m * s.n], &parts[b * (halves_count(s) / s.batch)]) <= 0.5))
+      t_error = std::numeric_limits<double>::infinity();
     for (int64_t i = 0; i < s.m * s.n; ++i) {  // what is not the panel's is untouched
       const int64_t r = i / s.n - s.offset, c = i % s.n - s.offset;
       if (r >= 0 && c >= 0 && c < s.width) continue;
@@ -166,8 +196,8 @@ void check_panel(const VariantRow& row, const PanelShape& s, bool has_t, bool in
   report(factor < 10 && t_error < 300, what, factor, t_error);
 }
 
-void check_update(const BlockReflectorShape& s, bool in_place) {
-  const int64_t size = s.m * s.n, w = s.width, rows = s.m - s.offset;
+void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales) {
+  const int64_t size = s.m * s.n, w = s.width, rows = s.m - s.offset, pitch = jaxqr::reflector_pitch(w);
   std::vector<float> h = random_floats(s.batch * size, 2), t(s.batch * w * w, 0.0f);
   const std::vector<float> a = random_floats(s.batch * size, 3);
   // Reflectors with entries of a few tenths, T from them: only the formula is under test.
@@ -179,9 +209,29 @@ void check_update(const BlockReflectorShape& s, bool in_place) {
       for (int64_t j = i; j < w; ++j)
         t[b * w * w + i * w + j] = i == j ? 1.2f : 0.1f * std::cos(static_cast<float>(i * 7 + j));
   }
-  const DeviceFloats result(h), factors(t), source(a);
-  REQUIRE(
-      jaxqr::launch_block_reflector(s, result.get(), factors.get(), in_place ? result.get() : source.get(), nullptr));
+  std::vector<__half> parts(s.batch * rows * 2 * pitch, __float2half(0.0f));
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t k = 0; k < w; ++k) {
+        const float v = jaxqr::kReflectorScale * reflector(&h[b * size + s.offset * s.n + s.offset], s.n, r, k);
+        __half* const high = &parts[(b * rows + r) * 2 * pitch + k];
+        *high = __float2half(v);
+        high[pitch] = __float2half(v - __half2float(*high));
+      }
+    }
+  }
+  const DeviceFloats result(h), factors(t), source(a), scales(s.batch * s.n);
+  const DeviceHalves halves(parts);
+  const float* const src = in_place ? result.get() : source.get();
+  if (!make_scales) {  // from an earlier update, of columns that were four times as large
+    std::vector<float> larger(in_place ? h : a);
+    for (float& x : larger) x *= 4;
+    const DeviceFloats earlier(larger), unused(larger);
+    REQUIRE(jaxqr::launch_block_reflector(s, unused.get(), halves.get(), factors.get(), scales.get(), true,
+                                          earlier.get(), nullptr));
+  }
+  REQUIRE(jaxqr::launch_block_reflector(s, result.get(), halves.get(), factors.get(), scales.get(), make_scales, src,
+                                        nullptr));
   REQUIRE(cudaDeviceSynchronize());
   const std::vector<float> updated = result.host();
   double worst = 0.0, untouched = 0.0;
@@ -248,9 +298,10 @@ int check() {
     for (int64_t width : {1, 17, 32, 33, 64}) {
       if (width > rows) continue;
       for (int64_t columns : {1, 30, 64, 131}) {
-        check_update({2, rows, width + columns, 0, width, width, width + columns}, false);
-        check_update({2, rows + 8, width + columns + 8, 8, width, 8 + width, 8 + width + columns}, true);
-        check_update({2, rows + 3, width + columns + 8, 3, width, 3 + width + columns / 2, 3 + width + columns}, true);
+        check_update({2, rows, width + columns, 0, width, width, width + columns}, false, true);
+        check_update({2, rows + 8, width + columns + 8, 8, width, 8 + width, 8 + width + columns}, true, false);
+        check_update({2, rows + 3, width + columns + 8, 3, width, 3 + width + columns / 2, 3 + width + columns}, true,
+                     true);
         checks += 3;
       }
     }
@@ -259,13 +310,22 @@ int check() {
   return failures != 0;
 }
 
+// A number in [-1, 1) that looks random, different for each index.
+__device__ float scrambled(int64_t index) {
+  uint64_t bits = index * 0x9e3779b97f4a7c15u;
+  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
+  return static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f;
+}
+
 __global__ void fill(float* data, int64_t count) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
-    uint64_t bits = i * 0x9e3779b97f4a7c15u;
-    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
-    bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
-    data[i] = static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f;
-  }
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x)
+    data[i] = scrambled(i);
+}
+
+__global__ void fill_halves(__half* data, int64_t count) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x)
+    data[i] = __float2half(0.05f * jaxqr::kReflectorScale * scrambled(i));
 }
 
 // Median microseconds of a call, from groups of back-to-back launches.
@@ -294,18 +354,28 @@ double microseconds(Launch launch) {
 double time_panel(const PanelVariant& variant, const PanelShape& s, bool has_t) {
   const int64_t size = s.batch * s.m * s.n;
   const DeviceFloats a(size), h(size), tau(s.batch * s.width), t(s.batch * s.width * s.width);
+  const DeviceHalves halves(halves_count(s));
   fill<<<1024, 256>>>(a.get(), size);
-  return microseconds(
-      [&] { return jaxqr::launch_panel(variant, s, a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, nullptr); });
+  return microseconds([&] {
+    return jaxqr::launch_panel(variant, s, a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(),
+                               nullptr);
+  });
 }
 
-double time_update(const BlockReflectorShape& s) {
+double time_update(const BlockReflectorShape& s, bool make_scales) {
   const int64_t size = s.batch * s.m * s.n;
-  const DeviceFloats a(size), h(size), t(s.batch * s.width * s.width);
+  const DeviceFloats a(size), h(size), t(s.batch * s.width * s.width), scales(s.batch * s.n);
+  const size_t parts = s.batch * (s.m - s.offset) * 2 * jaxqr::reflector_pitch(s.width);
+  const DeviceHalves halves(parts);
   fill<<<1024, 256>>>(a.get(), size);
-  fill<<<1024, 256>>>(h.get(), size);
   fill<<<1024, 256>>>(t.get(), s.batch * s.width * s.width);
-  return microseconds([&] { return jaxqr::launch_block_reflector(s, h.get(), t.get(), a.get(), nullptr); });
+  fill_halves<<<1024, 256>>>(halves.get(), parts);
+  const auto update = [&](bool make_scales) {
+    return jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), scales.get(), make_scales, a.get(),
+                                         nullptr);
+  };
+  REQUIRE(update(true));
+  return microseconds([&] { return update(make_scales); });
 }
 
 int sweep() {
@@ -327,7 +397,7 @@ int sweep() {
         for (int64_t columns : {64, 448, 960}) {
           if (batch * rows * (width + columns) > int64_t{1} << 30) continue;
           std::printf("update,%d,%d,%d,%d,,,,%.2f\n", int(rows), int(width), int(columns), int(batch),
-                      time_update({batch, rows, width + columns, 0, width, width, width + columns}));
+                      time_update({batch, rows, width + columns, 0, width, width, width + columns}, false));
         }
       }
     }
@@ -338,7 +408,7 @@ int sweep() {
 int usage() {
   std::fprintf(stderr,
                "usage: jaxqr_driver check | sweep | panel BATCH M N OFFSET WIDTH L R C [no-t] | update BATCH M N "
-               "OFFSET WIDTH\n");
+               "OFFSET WIDTH [scales]\n");
   return 2;
 }
 
@@ -360,9 +430,9 @@ int main(int argc, char** argv) {
     std::printf("%.2f\n", time_panel(variant, shape, has_t));
     return 0;
   }
-  if (mode == "update" && argc == 7) {
+  if (mode == "update" && argc >= 7) {
     const int64_t offset = number(5), width = number(6), n = number(4);
-    std::printf("%.2f\n", time_update({number(2), number(3), n, offset, width, offset + width, n}));
+    std::printf("%.2f\n", time_update({number(2), number(3), n, offset, width, offset + width, n}, argc == 8));
     return 0;
   }
   return usage();

@@ -15,7 +15,7 @@
 
 namespace jaxqr {
 
-// Four neighbouring elements as halves: two registers of high parts, two of low parts.
+// Four elements as halves: two registers of high parts, two of low parts.
 struct SplitQuad {
   uint2 high, low;
 };
@@ -28,16 +28,18 @@ __device__ __forceinline__ SplitQuad split(float4 x) {
   return {{bits(high_a), bits(high_b)}, {bits(low_a), bits(low_b)}};
 }
 
-// acc += a·b for a 16×16 tile of a and two neighbouring 16×8 tiles of b (four registers each, high and low parts);
-// acc[2] likewise.
-__device__ __forceinline__ void mma_split(float (&acc)[2][4], const uint32_t (&a_high)[4], const uint32_t (&a_low)[4],
-                                          const uint32_t (&b_high)[4], const uint32_t (&b_low)[4]) {
+// acc[j] += a·b[j] for a 16×16 tile of a (its fragments, high and low parts) and kCount 16×8 tiles of b. The tiles take
+// turns, so that no product waits for the one before.
+template <int kCount>
+__device__ __forceinline__ void mma_split(float (&acc)[kCount][4], const uint32_t (&a_high)[4],
+                                          const uint32_t (&a_low)[4], const uint32_t (&b_high)[kCount][2],
+                                          const uint32_t (&b_low)[kCount][2]) {
 #pragma unroll
-  for (int tile = 0; tile < 2; ++tile) {
-    ptx::mma_m16n8k16(acc[tile], a_low, b_high[2 * tile], b_high[2 * tile + 1]);
-    ptx::mma_m16n8k16(acc[tile], a_high, b_low[2 * tile], b_low[2 * tile + 1]);
-    ptx::mma_m16n8k16(acc[tile], a_high, b_high[2 * tile], b_high[2 * tile + 1]);
-  }
+  for (int j = 0; j < kCount; ++j) ptx::mma_m16n8k16(acc[j], a_low, b_high[j][0], b_high[j][1]);
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) ptx::mma_m16n8k16(acc[j], a_high, b_low[j][0], b_low[j][1]);
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) ptx::mma_m16n8k16(acc[j], a_high, b_high[j][0], b_high[j][1]);
 }
 
 }  // namespace jaxqr

@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kMaxGrid = 0x7fffffff;
 
 template <int kRowLanes, int kRowsPerLane, int kCols, int kMaxWarps>
-cudaError_t launch(const PanelShape& shape, const float* src, float* h, float* tau, float* t, cudaStream_t stream) {
+cudaError_t launch(const PanelShape& shape, const float* src, float* h, float* tau, float* t, __half* halves,
+                   cudaStream_t stream) {
   constexpr int kWarpCols = 32 / kRowLanes * kCols;
   const auto kernel = panel_kernel<kRowLanes, kRowsPerLane, kCols, kMaxWarps>;
   const int width = static_cast<int>(shape.width), rows = static_cast<int>(shape.m - shape.offset);
@@ -28,7 +29,8 @@ cudaError_t launch(const PanelShape& shape, const float* src, float* h, float* t
     const unsigned grid = static_cast<unsigned>(std::min(shape.batch - first, kMaxGrid));
     kernel<<<grid, threads, shared_bytes, stream>>>(
         src + first * stride + corner, h + first * stride + corner, tau + first * width,
-        t == nullptr ? nullptr : t + first * width * width, stride, shape.n, rows, width);
+        t == nullptr ? nullptr : t + first * width * width,
+        t == nullptr ? nullptr : halves + first * rows * 2 * reflector_pitch(width), stride, shape.n, rows, width);
     const cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return error;
   }
@@ -67,10 +69,10 @@ int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width, bool has_
 }
 
 cudaError_t launch_panel(const PanelVariant& variant, const PanelShape& shape, const float* src, float* h, float* tau,
-                         float* t, cudaStream_t stream) {
+                         float* t, __half* halves, cudaStream_t stream) {
 #define JAXQR_LAUNCH(row_lanes, rows_per_lane, cols_per_lane, max_warps) \
   if (same(variant, row_lanes, rows_per_lane, cols_per_lane))            \
-    return launch<row_lanes, rows_per_lane, cols_per_lane, max_warps>(shape, src, h, tau, t, stream);
+    return launch<row_lanes, rows_per_lane, cols_per_lane, max_warps>(shape, src, h, tau, t, halves, stream);
   JAXQR_PANEL_VARIANTS(JAXQR_LAUNCH)
 #undef JAXQR_LAUNCH
   return cudaErrorInvalidValue;

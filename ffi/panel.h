@@ -2,6 +2,7 @@
 #ifndef JAXQR_FFI_PANEL_H_
 #define JAXQR_FFI_PANEL_H_
 
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -24,11 +25,12 @@ const char* panel_variant_mismatch(const PanelVariant& variant, const PanelShape
 // Dynamic shared memory of a launch; the device has to offer as much to one CTA.
 int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width, bool has_t);
 
-// Factors the panel of every matrix: reads `src`, writes `h` (which may be `src`), tau[batch, width] and, unless null,
-// t[batch, width, width]. Only the panel's own elements of `h` are written. Asynchronous on `stream`; allocates
-// nothing. The caller has checked the variant with panel_variant_mismatch.
+// Factors the panel of every matrix: reads `src`, writes `h` (which may be `src`), tau[batch, width] and, unless both
+// are null, t[batch, width, width] and the reflectors as `halves` (reflector_halves.h). Only the panel's own elements
+// of `h` are written. Asynchronous on `stream`; allocates nothing. The caller has checked the variant with
+// panel_variant_mismatch.
 cudaError_t launch_panel(const PanelVariant& variant, const PanelShape& shape, const float* src, float* h, float* tau,
-                         float* t, cudaStream_t stream);
+                         float* t, __half* halves, cudaStream_t stream);
 
 }  // namespace jaxqr
 

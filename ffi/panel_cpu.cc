@@ -65,9 +65,43 @@ void form_t(const std::vector<double>& v, const std::vector<double>& tau, int64_
   std::copy(t.begin(), t.end(), t_out);
 }
 
+// Bits of the half nearest to `value` (ties to even), |value| < 65504.
+uint16_t half_bits(float value) {
+  const float magnitude = std::fabs(value);
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  if (magnitude == 0) return sign;
+  int exponent;
+  std::frexp(magnitude, &exponent);
+  const int last_place = std::max(exponent - 11, -24);  // exponent of the half's last place
+  const float units = std::nearbyint(std::ldexp(magnitude, -last_place));
+  // Subnormal halves count places of 2^-24; others 1024 to 2047 of theirs, and 2048 is the next binade's 1024.
+  return sign | static_cast<uint16_t>((last_place + 24) * 1024 + static_cast<int>(units));
+}
+
+float half_value(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const float magnitude =
+      std::ldexp(static_cast<float>(exponent ? fraction + 1024 : fraction), std::max(exponent, 1) - 25);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+// V, column-major in `panel`, as reflector_halves.h says.
+void write_halves(const std::vector<double>& panel, int64_t rows, int64_t width, uint16_t* halves) {
+  const int64_t pitch = reflector_pitch(width);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t c = 0; c < pitch; ++c) {
+      const double v = c >= width || i < c ? 0 : i == c ? 1 : panel[c * rows + i];
+      const float scaled = static_cast<float>(v) * kReflectorScale;
+      uint16_t* const high = halves + i * 2 * pitch + c;
+      *high = std::isnan(scaled) ? 0x7e00 : half_bits(scaled);
+      high[pitch] = std::isnan(scaled) ? 0x7e00 : half_bits(scaled - half_value(*high));
+    }
+  }
+}
+
 // Factors one matrix's panel: rows offset … m, columns offset … offset+width of the row-major m×n `src`, into `h`.
-void factor_panel(const float* src, float* h, float* tau_out, float* t_out, int64_t m, int64_t n, int64_t offset,
-                  int64_t width) {
+void factor_panel(const float* src, float* h, float* tau_out, float* t_out, uint16_t* halves, int64_t m, int64_t n,
+                  int64_t offset, int64_t width) {
   const int64_t rows = m - offset;
   std::vector<double> panel(rows * width);  // column-major
   std::vector<double> tau(width);
@@ -83,13 +117,15 @@ void factor_panel(const float* src, float* h, float* tau_out, float* t_out, int6
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t c = 0; c < width; ++c) h[(offset + i) * n + offset + c] = static_cast<float>(panel[c * rows + i]);
   std::copy(tau.begin(), tau.end(), tau_out);
-  if (t_out != nullptr) form_t(panel, tau, rows, width, t_out);
+  if (t_out == nullptr) return;
+  form_t(panel, tau, rows, width, t_out);
+  write_halves(panel, rows, width, halves);
 }
 
 xla::ffi::Error panel(Matrices src, xla::ffi::Result<Matrices> h, xla::ffi::Result<Vectors> tau,
-                      xla::ffi::Result<Matrices> t, int64_t offset, int64_t width, int64_t /*row_lanes*/,
-                      int64_t /*rows_per_lane*/, int64_t /*cols_per_lane*/, bool in_place) {
-  if (auto error = check_panel(src, *h, *tau, *t, offset, width); error.failure()) return error;
+                      xla::ffi::Result<Matrices> t, xla::ffi::Result<Halves> halves, int64_t offset, int64_t width,
+                      int64_t /*row_lanes*/, int64_t /*rows_per_lane*/, int64_t /*cols_per_lane*/, bool in_place) {
+  if (auto error = check_panel(src, *h, *tau, *t, *halves, offset, width); error.failure()) return error;
   if (in_place && src.typed_data() != h->typed_data())
     std::copy_n(src.typed_data(), src.element_count(), h->typed_data());
   const IeeeScope ieee;
@@ -97,7 +133,9 @@ xla::ffi::Error panel(Matrices src, xla::ffi::Result<Matrices> h, xla::ffi::Resu
   const bool want_t = t->dimensions()[1] > 0;
   for (int64_t b = 0; b < batch; ++b) {
     factor_panel(src.typed_data() + b * m * n, h->typed_data() + b * m * n, tau->typed_data() + b * width,
-                 want_t ? t->typed_data() + b * width * width : nullptr, m, n, offset, width);
+                 want_t ? t->typed_data() + b * width * width : nullptr,
+                 static_cast<uint16_t*>(halves->untyped_data()) + b * (m - offset) * 2 * reflector_pitch(width), m, n,
+                 offset, width);
   }
   return xla::ffi::Error::Success();
 }
@@ -111,6 +149,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cpu, jaxqr::panel,
                                   .Ret<jaxqr::Matrices>()
                                   .Ret<jaxqr::Vectors>()
                                   .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Halves>()
                                   .Attr<int64_t>("offset")
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("row_lanes")

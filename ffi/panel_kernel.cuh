@@ -28,10 +28,13 @@
 #ifndef JAXQR_FFI_PANEL_KERNEL_CUH_
 #define JAXQR_FFI_PANEL_KERNEL_CUH_
 
+#include <cuda_fp16.h>
+
 #include <cstdint>
 
 #include "panel.h"
 #include "ptx.cuh"
+#include "reflector_halves.h"
 #include "warp.cuh"
 
 namespace jaxqr {
@@ -246,8 +249,8 @@ __device__ __forceinline__ void for_each_by_rows(int row_end, int width, Load lo
 
 template <int kRowLanes, int kRowsPerLane, int kCols, int kMaxWarps>
 __global__ void __launch_bounds__(32 * kMaxWarps)
-    panel_kernel(const float* src, float* h, float* tau_out, float* t_out, int64_t matrix_stride, int64_t row_stride,
-                 int rows, int width) {
+    panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out, int64_t matrix_stride,
+                 int64_t row_stride, int rows, int width) {
   constexpr int kColLanes = 32 / kRowLanes;
   constexpr int kWarpCols = kColLanes * kCols;
   constexpr int kItems = kRowsPerLane / 4;
@@ -472,8 +475,11 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
     }
   }
   __syncthreads();
+  const bool has_t = t_out != nullptr;
+  const int pitch = static_cast<int>(reflector_pitch(width));
   {
     float* const target = h + matrix * matrix_stride;
+    __half* const halves = halves_out + matrix * rows * 2 * pitch;
     for_each_by_rows<8>(
         rows, width,
         [&](int row, int column) {
@@ -482,11 +488,25 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
         },
         [&](int row, int column, float value) {
           target[row * row_stride + column] = value;
+          if (!has_t) return;
           reflectors[column * kPitch + row] = value;
+          const float v = kReflectorScale * (row > column ? value : row == column ? 1.0f : 0.0f);
+          const __half high = __float2half_rn(v);
+          __half* const parts = halves + int64_t{row} * 2 * pitch + column;
+          parts[0] = high;
+          parts[pitch] = __float2half_rn(v - __half2float(high));
         });
+    if (has_t && pitch > width) {
+      for_each_by_rows<1>(
+          rows, pitch - width, [](int, int) { return 0.0f; },
+          [&](int row, int column, float) {
+            __half* const parts = halves + int64_t{row} * 2 * pitch + width + column;
+            parts[0] = parts[pitch] = __float2half_rn(0.0f);
+          });
+    }
   }
 
-  if (t_out != nullptr) {
+  if (has_t) {
     float* const coupling = reflectors + kPitch * width;
     for (int i = threadIdx.x; i < coupling_pitch(width) * coupling_pitch(width); i += blockDim.x) coupling[i] = 0.0f;
     __syncthreads();

@@ -85,6 +85,23 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&matrices)[4]
                : "r"(shared_address(row)));
 }
 
+// Starts a copy of 16 bytes from global to shared memory, past the first-level cache; zeros instead unless `valid`, and
+// then nothing is read. Both addresses are multiples of 16.
+__device__ __forceinline__ void copy_async_16(void* shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+
+// The copies that this thread has started since the last commit become a group.
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most kPending of this thread's groups are not complete.
+template <int kPending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 // acc[16×8] += a[16×16]·b[16×8], half operands, float32 accumulators.
 __device__ __forceinline__ void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(

@@ -5,19 +5,22 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "reflector_halves.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxqr {
 
 using Matrices = xla::ffi::BufferR3<xla::ffi::F32>;  // [batch, rows, columns]
 using Vectors = xla::ffi::BufferR2<xla::ffi::F32>;   // [batch, length]
+using Halves = xla::ffi::Buffer<xla::ffi::F16, 4>;   // reflector_halves.h: [batch, rows, 2, pitch]
 using Dimensions = xla::ffi::Span<const int64_t>;
 
 inline std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "f32[";
+  std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) text += (i ? "," : "") + std::to_string(shape[i]);
   return text + "]";
 }
@@ -40,28 +43,73 @@ inline xla::ffi::Error check_columns(const std::string& target, Dimensions matri
       shape_text(shape_of(matrices)) + ": 0 <= offset, 1 <= width and offset + width <= " + std::to_string(reflectors));
 }
 
+inline xla::ffi::Error check_halves(const std::string& target, const Halves& halves, Dimensions matrices,
+                                    int64_t offset, int64_t width) {
+  return check_shape(target + ": halves", halves.dimensions(),
+                     {matrices[0], matrices[1] - offset, 2, reflector_pitch(width)});
+}
+
 inline xla::ffi::Error check_panel(const Matrices& src, const Matrices& h, const Vectors& tau, const Matrices& t,
-                                   int64_t offset, int64_t width) {
+                                   const Halves& halves, int64_t offset, int64_t width) {
   const Dimensions matrices = src.dimensions();
   const int64_t batch = matrices[0];
   if (auto error = check_columns("jaxqr_panel", matrices, offset, width); error.failure()) return error;
   if (auto error = check_shape("jaxqr_panel: h", h.dimensions(), shape_of(matrices)); error.failure()) return error;
   if (auto error = check_shape("jaxqr_panel: tau", tau.dimensions(), {batch, width}); error.failure()) return error;
-  if (shape_of(t.dimensions()) == std::vector<int64_t>{batch, 0, 0}) return xla::ffi::Error::Success();
+  if (shape_of(t.dimensions()) == std::vector<int64_t>{batch, 0, 0})
+    return check_shape("jaxqr_panel: halves", halves.dimensions(), {batch, 0, 2, 0});
+  if (auto error = check_halves("jaxqr_panel", halves, matrices, offset, width); error.failure()) return error;
   return check_shape("jaxqr_panel: t", t.dimensions(), {batch, width, width});
 }
 
-// `src` is `h_in` where the caller gave none.
-inline xla::ffi::Error check_block_reflector(const Matrices& h_in, const Matrices& t, const Matrices& src,
-                                             const Matrices& h_out, int64_t offset, int64_t width, int64_t first,
+// The optional operands of jaxqr_block_reflector: an attribute for each says whether it is there.
+struct BlockReflectorOperands {
+  std::optional<Vectors> scales;  // [batch, n], read; otherwise made
+  std::optional<Matrices> src;    // where C is read; otherwise in place
+};
+
+inline xla::ffi::Error optional_operands(xla::ffi::RemainingArgs rest, bool has_scales, bool has_src,
+                                         BlockReflectorOperands* operands) {
+  const size_t expected = static_cast<size_t>(has_scales) + static_cast<size_t>(has_src);
+  if (rest.size() != expected) {
+    return xla::ffi::Error::InvalidArgument("jaxqr_block_reflector: " + std::to_string(3 + expected) +
+                                            " operands expected, got " + std::to_string(3 + rest.size()));
+  }
+  if (has_scales) {
+    auto scales = rest.get<Vectors>(0);
+    if (scales.has_error()) return scales.error();
+    operands->scales = *scales;
+  }
+  if (has_src) {
+    auto src = rest.get<Matrices>(expected - 1);
+    if (src.has_error()) return src.error();
+    operands->src = *src;
+  }
+  return xla::ffi::Error::Success();
+}
+
+inline xla::ffi::Error check_block_reflector(const Matrices& h_in, const Halves& halves, const Matrices& t,
+                                             const BlockReflectorOperands& operands, const Matrices& h_out,
+                                             const Vectors& scales_out, int64_t offset, int64_t width, int64_t first,
                                              int64_t last) {
   const std::string target = "jaxqr_block_reflector";
   const Dimensions matrices = h_in.dimensions();
   if (auto error = check_columns(target, matrices, offset, width); error.failure()) return error;
   if (auto error = check_shape(target + ": t", t.dimensions(), {matrices[0], width, width}); error.failure())
     return error;
-  if (auto error = check_shape(target + ": src", src.dimensions(), shape_of(matrices)); error.failure()) return error;
+  if (auto error = check_halves(target, halves, matrices, offset, width); error.failure()) return error;
+  const std::vector<int64_t> of_columns = {matrices[0], matrices[2]};
+  if (operands.scales) {
+    if (auto error = check_shape(target + ": scales", operands.scales->dimensions(), of_columns); error.failure())
+      return error;
+  }
+  if (operands.src) {
+    if (auto error = check_shape(target + ": src", operands.src->dimensions(), shape_of(matrices)); error.failure())
+      return error;
+  }
   if (auto error = check_shape(target + ": the result", h_out.dimensions(), shape_of(matrices)); error.failure())
+    return error;
+  if (auto error = check_shape(target + ": the resulting scales", scales_out.dimensions(), of_columns); error.failure())
     return error;
   if (first < offset + width || last < first || last > matrices[2]) {
     return xla::ffi::Error::InvalidArgument(target + ": first = " + std::to_string(first) +

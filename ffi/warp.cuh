@@ -55,6 +55,12 @@ __device__ __forceinline__ float power_of_two_scale(float magnitude) {
   return __uint_as_float(static_cast<uint32_t>(min(max(254 - exponent, 1), 253)) << 23);
 }
 
+// The product of two such scales, as far as it and its reciprocal are normal numbers.
+__device__ __forceinline__ float product_of_scales(float x, float y) {
+  const int exponent = static_cast<int>(__float_as_uint(x) >> 23) + static_cast<int>(__float_as_uint(y) >> 23) - 127;
+  return __uint_as_float(static_cast<uint32_t>(min(max(exponent, 1), 253)) << 23);
+}
+
 // 1/s of such a scale, exact.
 __device__ __forceinline__ float reciprocal_of_scale(float scale) {
   return __uint_as_float((254u << 23) - __float_as_uint(scale));

@@ -27,7 +27,7 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
     Returns:
       ``h [batch, m, n]`` and ``tau [batch, min(m, n)]``.
     """
-    h, taus = a, []
+    h, taus, scales = a, [], None
     for step in schedule.steps:
         in_place = overwrite_a or step.offset > 0
         before = h
@@ -37,18 +37,18 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
             h, tau = _jax_columns(before, step.offset, last)
         else:
             assert step.variant is not None
-            h, tau, t = _targets.panel(
+            h, tau, reflectors = _targets.panel(
                 before,
                 offset=step.offset,
                 width=step.width,
                 variant=step.variant,
-                with_t=step.update == "fused",
+                with_reflectors=step.update == "fused",
                 in_place=in_place,
             )
         # Out of place, the panel call leaves the trailing columns of h unwritten: they are still in A.
         source = None if in_place else before
         if step.update == "fused":
-            h = _targets.block_reflector(h, t, source, offset=step.offset, width=step.width)
+            h, scales = _targets.block_reflector(h, reflectors, scales, source, offset=step.offset, width=step.width)
         elif step.update == "matmul":
             h = _matmul_update(h, tau, h if source is None else source, step.offset, step.width, precision)
         taus.append(tau)

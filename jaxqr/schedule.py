@@ -62,8 +62,8 @@ class Schedule:
 
     @property
     def workspace_bytes(self) -> int:
-        """Device memory beside A, H and tau: the largest step's T (for a matmul update also V, C and two products), and
-        tau's parts.
+        """Device memory beside A, H and tau: the largest step's T and V (for a matmul update also C and two products),
+        scales of the columns, and tau's parts.
 
         What JAX's own geqrf allocates is not counted.
         """
@@ -74,7 +74,7 @@ class Schedule:
     def _step_floats(self, step: Step) -> int:
         columns = self.n - step.offset - step.width
         if step.update == "fused":
-            return step.width**2
+            return _reflector_floats(step.rows, step.width) + self.n
         if step.update == "matmul":
             return step.width**2 + step.rows * step.width + 2 * step.width * columns + 2 * step.rows * columns
         return 0
@@ -248,8 +248,14 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
 
 
 def _may_fuse(m: int, n: int, width: int) -> bool:
-    """Whether the fused update takes a panel of this width, and its T stays within half the matrix."""
-    return width <= _WIDTHS[0] or (width <= _MAX_FUSED_WIDTH and 2 * (width**2 + min(m, n)) <= m * n)
+    """Whether the fused update takes a panel of this width, and all workspace stays within half the matrix."""
+    workspace = _reflector_floats(m, width) + n + min(m, n)
+    return width <= _WIDTHS[0] or (width <= _MAX_FUSED_WIDTH and 2 * workspace <= m * n)
+
+
+def _reflector_floats(rows: int, width: int) -> int:
+    """What the fused update takes of a panel: T, and V as pairs of halves in whole words of eight."""
+    return width**2 + rows * 8 * math.ceil(width / 8)
 
 
 # The cost model. Every constant is a fit to measurements on an H200 (`jaxqr_driver sweep`), in nanoseconds; only the

@@ -111,10 +111,10 @@ def panels(rows: int, width: int) -> tuple[np.ndarray, ...]:
     """All classes as one panel each: a, h, tau and T of the panel target."""
     a = matrices.batch(rows, width)
     variant = drivers.covering_variant(rows, width)
-    h, tau, t = jax.jit(
-        lambda x: _targets.panel(x, offset=0, width=width, variant=variant, with_t=True, in_place=False)
+    h, tau, reflectors = jax.jit(
+        lambda x: _targets.panel(x, offset=0, width=width, variant=variant, with_reflectors=True, in_place=False)
     )(a)
-    return a, *(np.asarray(x) for x in (h, tau, t))
+    return a, *(np.asarray(x) for x in (h, tau, reflectors.t))
 
 
 @jax.jit

@@ -35,14 +35,31 @@ def _on_cpu():
         yield
 
 
-def call_panel(
-    a, offset, width, *, with_t=True, in_place=True, aliased=None, tau_width=None, t_shape=None, h_shape=None
+def pitch(width):
+    """Halves of a row's high parts: the width in whole words of eight."""
+    return -(-width // 8) * 8
+
+
+def call_panel_with_halves(
+    a,
+    offset,
+    width,
+    *,
+    with_t=True,
+    in_place=True,
+    aliased=None,
+    tau_width=None,
+    t_shape=None,
+    h_shape=None,
+    halves_shape=None,
 ):
     batch, side = a.shape[0], width if with_t else 0
+    halves = (batch, a.shape[1] - offset, 2, pitch(width)) if with_t else (batch, 0, 2, 0)
     results = [
         jax.ShapeDtypeStruct(h_shape or a.shape, np.float32),
         jax.ShapeDtypeStruct((batch, width if tau_width is None else tau_width), np.float32),
         jax.ShapeDtypeStruct(t_shape or (batch, side, side), np.float32),
+        jax.ShapeDtypeStruct(halves_shape or halves, np.float16),
     ]
     aliased = in_place if aliased is None else aliased
     call = jax.ffi.ffi_call("jaxqr_panel", results, input_output_aliases={0: 0} if aliased else None)
@@ -51,12 +68,36 @@ def call_panel(
     return tuple(map(np.array, call(a, **values, in_place=in_place)))
 
 
-def call_block_reflector(h, t, offset, width, first, last, src=None, *, aliased=True):
-    result = jax.ShapeDtypeStruct(h.shape, np.float32)
-    call = jax.ffi.ffi_call("jaxqr_block_reflector", result, input_output_aliases={0: 0} if aliased else None)
+def call_panel(a, offset, width, **options):
+    return call_panel_with_halves(a, offset, width, **options)[:3]
+
+
+def call_block_reflector_with_scales(
+    h, t, offset, width, first, last, src=None, scales=None, *, aliased=True, halves=None
+):
+    if halves is None:
+        halves = halves_of(h, offset, width)
+    results = [jax.ShapeDtypeStruct(h.shape, np.float32), jax.ShapeDtypeStruct((len(h), h.shape[-1]), np.float32)]
+    aliases = {0: 0} if scales is None else {0: 0, 3: 1}
+    call = jax.ffi.ffi_call("jaxqr_block_reflector", results, input_output_aliases=aliases if aliased else None)
     attributes = {"offset": offset, "width": width, "first": first, "last": last}
-    operands = (h, t) if src is None else (h, t, src)
-    return np.array(call(*operands, **{name: np.int64(value) for name, value in attributes.items()}))
+    values = {name: np.int64(value) for name, value in attributes.items()}
+    operands = [x for x in (h, halves, t, scales, src) if x is not None]
+    return tuple(map(np.array, call(*operands, **values, has_scales=scales is not None, has_src=src is not None)))
+
+
+def call_block_reflector(h, t, offset, width, first, last, src=None, **options):
+    return call_block_reflector_with_scales(h, t, offset, width, first, last, src, **options)[0]
+
+
+def halves_of(h, offset, width):
+    """What the panel target makes of its reflectors: 2¹⁴·V as float16 high and low parts."""
+    rows, width = max(h.shape[1] - offset, 0), max(width, 0)
+    v = np.zeros((len(h), rows, pitch(width)), np.float32)
+    panel = block(h, offset, width)
+    v[:, :, : panel.shape[-1]] = 2.0**14 * (np.tril(panel, -1) + np.eye(*panel.shape[1:], dtype=np.float32))
+    high = v.astype(np.float16)
+    return np.stack([high, (v - high.astype(np.float32)).astype(np.float16)], axis=2)
 
 
 def normal(*shape, seed=0):
@@ -127,6 +168,23 @@ def test_panel_gives_the_same_bits_in_place_and_apart_with_and_without_t(m, n, o
         assert np.array_equal(bits(block(h, offset, width)), bits(block(other_h, offset, width)))
         assert np.array_equal(bits(tau), bits(other_tau))
         assert other_t.size == 0 or options.get("with_t", True)
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width"), PANELS)
+def test_halves_are_the_reflectors(m, n, offset, width):
+    a = normal(2, m, n) * np.logspace(0, -8, m, dtype=np.float32)[:, None]  # down to subnormal halves
+    h, _, _, halves = call_panel_with_halves(a, offset, width)
+    expected = halves_of(h, offset, width)
+    assert np.array_equal(halves.view(np.uint16), expected.view(np.uint16))
+    assert m < 40 or (abs(expected[expected != 0]) < 2.0**-14).any()
+
+
+def test_halves_of_nan_are_nan():
+    a = normal(1, 9, 3)
+    a[0, 4, 1] = np.nan
+    halves = call_panel_with_halves(a, 0, 3)[3]
+    assert np.isfinite(halves[..., 0]).all()
+    assert np.isnan(halves[0, 2:, :, 1]).all()
 
 
 @pytest.mark.parametrize(("m", "n", "offset", "width"), PANELS)
@@ -220,14 +278,14 @@ def test_empty_batch():
 @pytest.mark.parametrize(
     ("arguments", "options", "numbers"),
     [
-        ((-1, 2), {}, r"offset = -1 and width = 2 do not fit f32\[2,6,4\]"),
-        ((0, 0), {}, r"offset = 0 and width = 0 do not fit f32\[2,6,4\]"),
-        ((2, 3), {}, r"offset = 2 and width = 3 do not fit f32\[2,6,4\]: .* <= 4"),
+        ((-1, 2), {}, r"offset = -1 and width = 2 do not fit \[2,6,4\]"),
+        ((0, 0), {}, r"offset = 0 and width = 0 do not fit \[2,6,4\]"),
+        ((2, 3), {}, r"offset = 2 and width = 3 do not fit \[2,6,4\]: .* <= 4"),
         ((np.iinfo(np.int64).max, 1), {}, r"offset = 9223372036854775807 and width = 1 do not fit"),
-        ((0, 2), {"tau_width": 3}, r"tau is f32\[2,3\], expected f32\[2,2\]"),
-        ((0, 2), {"t_shape": (2, 2, 3)}, r"t is f32\[2,2,3\], expected f32\[2,2,2\]"),
-        ((0, 2), {"t_shape": (1, 0, 0)}, r"t is f32\[1,0,0\], expected f32\[2,2,2\]"),
-        ((0, 2), {"h_shape": (2, 4, 6), "in_place": False}, r"h is f32\[2,4,6\], expected f32\[2,6,4\]"),
+        ((0, 2), {"tau_width": 3}, r"tau is \[2,3\], expected \[2,2\]"),
+        ((0, 2), {"t_shape": (2, 2, 3)}, r"t is \[2,2,3\], expected \[2,2,2\]"),
+        ((0, 2), {"t_shape": (1, 0, 0)}, r"t is \[1,0,0\], expected \[2,2,2\]"),
+        ((0, 2), {"h_shape": (2, 4, 6), "in_place": False}, r"h is \[2,4,6\], expected \[2,6,4\]"),
     ],
 )
 def test_panel_errors_carry_the_numbers(arguments, options, numbers):
@@ -324,12 +382,12 @@ def test_block_reflector_spreads_nan_of_the_panel():
 @pytest.mark.parametrize(
     ("attributes", "numbers"),
     [
-        ((-1, 2, 2, 6), r"offset = -1 and width = 2 do not fit f32\[2,8,6\]"),
-        ((5, 2, 6, 6), r"offset = 5 and width = 2 do not fit f32\[2,8,6\]: .* <= 6"),
+        ((-1, 2, 2, 6), r"offset = -1 and width = 2 do not fit \[2,8,6\]"),
+        ((5, 2, 6, 6), r"offset = 5 and width = 2 do not fit \[2,8,6\]: .* <= 6"),
         ((0, 2, 1, 6), r"first = 1 and last = 6 do not fit: offset \+ width = 2 <= first <= last <= n = 6"),
         ((0, 2, 4, 3), r"first = 4 and last = 3"),
         ((0, 2, 2, 7), r"first = 2 and last = 7"),
-        ((0, 3, 3, 6), r"t is f32\[2,2,2\], expected f32\[2,3,3\]"),
+        ((0, 3, 3, 6), r"t is \[2,2,2\], expected \[2,3,3\]"),
     ],
 )
 def test_block_reflector_errors_carry_the_numbers(attributes, numbers):
@@ -338,9 +396,31 @@ def test_block_reflector_errors_carry_the_numbers(attributes, numbers):
         call_block_reflector(h, t, *attributes)
 
 
+def test_scales_of_one_update_serve_the_next():
+    a = normal(2, 30, 20)
+    h, _, t = call_panel(a, 0, 8)
+    h, scales = call_block_reflector_with_scales(h, t, 0, 8, 8, 20)
+    mantissa, _ = np.frexp(scales[:, 8:])
+    assert (mantissa == 0.5).all()  # powers of two
+    h, _, t = call_panel(h, 8, 8)
+    found, kept = call_block_reflector_with_scales(h, t, 8, 8, 16, 20, scales=scales)
+    assert np.array_equal(bits(kept[:, 16:]), bits(scales[:, 16:]))
+    for b in range(2):
+        expected = updated(h[b], t[b], h[b, :, 16:], 8, 8)
+        np.testing.assert_allclose(found[b, 8:, 16:], expected, atol=20 * EPS * np.sqrt(30), rtol=0)
+
+
+def test_block_reflector_refuses_other_shapes_of_halves_and_scales():
+    h, t = normal(2, 8, 6), normal(2, 2, 2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"halves is \[2,7,2,8\], expected \[2,8,2,8\]"):
+        call_block_reflector(h, t, 0, 2, 2, 6, halves=halves_of(h, 1, 2))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"scales is \[2,5\], expected \[2,6\]"):
+        call_block_reflector(h, t, 0, 2, 2, 6, scales=normal(2, 5), aliased=False)
+
+
 def test_block_reflector_refuses_another_source_shape():
     h, t = normal(2, 8, 6), normal(2, 2, 2)
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"src is f32\[2,8,5\], expected f32\[2,8,6\]"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"src is \[2,8,5\], expected \[2,8,6\]"):
         call_block_reflector(h, t, 0, 2, 2, 6, normal(2, 8, 5))
 
 

@@ -29,13 +29,13 @@ at_every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
 @functools.partial(jax.jit, static_argnames=("offset", "width", "first", "last"))
-def update(h, t, source, *, offset, width, first, last):
-    operands = (h, t) if source is None else (h, t, source)
-    call = jax.ffi.ffi_call(
-        _targets.BLOCK_REFLECTOR, jax.ShapeDtypeStruct(h.shape, np.float32), input_output_aliases={0: 0}
-    )
+def update(h, halves, t, scales, source, *, offset, width, first, last):
+    operands = [x for x in (h, halves, t, scales, source) if x is not None]
+    results = [jax.ShapeDtypeStruct(h.shape, np.float32), jax.ShapeDtypeStruct((len(h), h.shape[-1]), np.float32)]
+    call = jax.ffi.ffi_call(_targets.BLOCK_REFLECTOR, results, input_output_aliases={0: 0})
     attributes = {"offset": offset, "width": width, "first": first, "last": last}
-    return call(*operands, **{name: np.int64(value) for name, value in attributes.items()})
+    values = {name: np.int64(value) for name, value in attributes.items()}
+    return call(*operands, **values, has_scales=scales is not None, has_src=source is not None)
 
 
 class Update:
@@ -54,9 +54,13 @@ class Update:
         self.h = np.full((self.batch, m, n), np.nan, np.float32)
         self.h[self.panel] = np.where(np.tri(self.rows, width, -1, dtype=bool), reflectors, np.nan)
         self.v = np.tril(reflectors, -1) + np.eye(self.rows, width, dtype=np.float32)
+        scaled = np.zeros((self.batch, self.rows, -(-width // 8) * 8), np.float32)
+        scaled[..., :width] = 2.0**14 * self.v
+        high = scaled.astype(np.float16)
+        self.halves = np.stack([high, (scaled - high.astype(np.float32)).astype(np.float16)], axis=2)
 
-    def run(self, c: np.ndarray, in_place: bool) -> np.ndarray:
-        """The updated columns; asserts that nothing else was written."""
+    def run(self, c: np.ndarray, in_place: bool, scales: np.ndarray | None = None) -> np.ndarray:
+        """The updated columns; asserts that nothing else was written. `scales`: of an earlier update, or made here."""
         before = self.h.copy()
         source = None
         if in_place:
@@ -64,7 +68,8 @@ class Update:
         else:
             source = np.full_like(before, np.nan)
             source[self.place] = c
-        after = np.array(update(before, self.t, source, **self.attributes))
+        after, made = map(np.array, update(before, self.halves, self.t, scales, source, **self.attributes))
+        self.scales = made
         expected = before.copy()
         expected[self.place] = after[self.place]
         assert_same_bits([after], [expected])
@@ -92,6 +97,25 @@ def test_update(shape, in_place):
     errors, norms = job.errors(job.run(c, in_place), c), np.linalg.norm(c.astype(np.float64), axis=-2)
     yardstick = job.errors(job.apply(c, np.float32), c)
     assert (errors <= np.maximum(10 * EPS * norms, 5 * yardstick)).all()
+
+
+@at_every_shape
+def test_update_with_scales_of_larger_columns(shape):
+    """Elimination leaves a column smaller than it was when its scale was made: errors are relative to what it was."""
+    job = Update(*shape)
+    c = in_every_class(job.rows, job.columns, job.batch)
+    job.run(c, True)
+    columns = slice(job.attributes["first"], job.attributes["last"])
+    scales = job.scales[:, columns]
+    assert (np.frexp(scales)[0] == 0.5).all()
+    largest = abs(c).max(axis=1)
+    assert (scales * largest * np.sqrt(job.rows) < 2.0**16).all()
+    assert ((scales * largest > 2.0**6) | (largest == 0)).all()
+    for shrink in (1.0, 2.0**-12):
+        found = job.run(c * np.float32(shrink), True, job.scales)
+        norms = np.linalg.norm(c.astype(np.float64), axis=-2)
+        yardstick = job.errors(job.apply(c * np.float32(shrink), np.float32), c * np.float32(shrink))
+        assert (job.errors(found, c * np.float32(shrink)) <= np.maximum(10 * EPS * shrink * norms, 5 * yardstick)).all()
 
 
 @at_every_shape

@@ -13,7 +13,7 @@ from jaxqr.verify import as_good_as_lapack, fp32_grade, measures
 from tests import matrices
 from tests.drivers import shared_bytes
 from tests.gpu.tools import Poison, launched_kernels, own_kernels
-from tests.reference import assert_good_at_any_scale, assert_same_bits, block_measures, larft
+from tests.reference import EPS, assert_good_at_any_scale, assert_same_bits, block_measures, larft
 
 pytestmark = pytest.mark.gpu
 Variant = tuple[int, int, int]
@@ -75,10 +75,12 @@ def panels() -> list[Panel]:
 
 
 @functools.partial(jax.jit, static_argnames=("panel", "with_t", "in_place"))
-def factor(a: jax.Array, panel: Panel, with_t: bool, in_place: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
-    return _targets.panel(
-        a, offset=panel.offset, width=panel.width, variant=panel.variant, with_t=with_t, in_place=in_place
+def factor(a: jax.Array, panel: Panel, with_t: bool, in_place: bool) -> tuple[jax.Array, ...]:
+    """H, tau, T and the halves of V."""
+    h, tau, reflectors = _targets.panel(
+        a, offset=panel.offset, width=panel.width, variant=panel.variant, with_reflectors=with_t, in_place=in_place
     )
+    return h, tau, *reflectors
 
 
 def embedded(panel: Panel, columns: np.ndarray) -> np.ndarray:
@@ -93,7 +95,7 @@ def test_panel(panel: Panel):
     columns = matrices.batch(panel.rows, panel.width, NAMES)
     a = embedded(panel, columns)
     with_t = panel.width <= MAX_T_WIDTH
-    h, tau, t = (np.asarray(x) for x in factor(a, panel, with_t, panel.offset > 0))
+    h, tau, t, halves = (np.asarray(x) for x in factor(a, panel, with_t, panel.offset > 0))
     measured = measures(columns, h[panel.place], tau)
     good = as_good_as_lapack(columns, measured)
     assert good.all(), {NAMES[i]: measured[i] for i in np.nonzero(~good)[0]}
@@ -102,6 +104,10 @@ def test_panel(panel: Panel):
         good = fp32_grade(ours, theirs)
         assert good.all(), {NAMES[i]: (ours[i], theirs[i]) for i in np.nonzero(~good)[0]}
         assert (np.tril(t, -1) == 0).all()
+        v = np.tril(h[panel.place], -1) + np.eye(panel.rows, panel.width, dtype=np.float32)
+        found = halves.astype(np.float64).sum(axis=2) / 2**14
+        assert abs(found[..., : panel.width] - v).max() <= EPS / 2  # 22 bits
+        assert (found[..., panel.width :] == 0).all()
     else:
         assert t.shape == (len(a), 0, 0)
     if panel.offset > 0:
@@ -113,7 +119,7 @@ def test_panel(panel: Panel):
 @pytest.mark.parametrize("panel", [panel for panel in panels() if panel.right == 8], ids=str)
 def test_panel_at_any_scale(panel: Panel):
     columns = matrices.scaled_batch(panel.rows, panel.width)
-    h, tau, _ = (np.asarray(x) for x in factor(embedded(panel, columns), panel, True, True))
+    h, tau, *_ = (np.asarray(x) for x in factor(embedded(panel, columns), panel, True, True))
     assert_good_at_any_scale(columns, h[panel.place], tau, panels=1)
 
 
@@ -121,7 +127,7 @@ def test_panel_at_any_scale(panel: Panel):
 def test_panel_in_and_out_of_place_are_the_same(panel: Panel):
     a = embedded(panel, matrices.batch(panel.rows, panel.width, NAMES))
     results = [factor(a, panel, True, in_place) for in_place in (False, True)]
-    places = [(np.asarray(h)[panel.place], tau, t) for h, tau, t in results]
+    places = [(np.asarray(h)[panel.place], *rest) for h, *rest in results]
     assert_same_bits(*places)
 
 
@@ -145,7 +151,7 @@ def test_bad_values_stay_in_their_matrix_and_right_of_their_column(panel: Panel)
     places = {1: (0, 0), 2: (panel.rows - 1, 0), 4: (panel.rows // 2, panel.width // 2), 6: (0, panel.width - 1)}
     for (matrix, (row, column)), value in zip(places.items(), [np.nan, np.inf, -np.inf, np.nan], strict=True):
         bad[matrix, row, column] = value
-    (h, tau, t), (good_h, good_tau, good_t) = (
+    (h, tau, t, _), (good_h, good_tau, good_t, _) = (
         tuple(np.asarray(x) for x in factor(embedded(panel, x), panel, True, True)) for x in (bad, good)
     )
     h, good_h = h[panel.place], good_h[panel.place]
