@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     load_c();
     float w[kWidth / 16][kColumnTiles][4] = {};
     for (int tile = 0; tile < tiles; ++tile) {
-      __half(*const v)[kTileRows][kWidth + kPad] = stream.wait(rows);
+      auto* const v = stream.wait(rows);
       const float4 scale = ptx::load_shared_again(&shared.scale[column]);
       uint32_t c_high[kColumnTiles][2], c_low[kColumnTiles][2];
 #pragma unroll
@@ -355,14 +355,20 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   const float* source = src + row * row_stride + column;
   float* target = h + row * row_stride + column;
   const auto update = [&](auto is_moderate) {
-    for (int tile = tiles - 1; tile >= 0; --tile) {
-      __half(*const v)[kTileRows][kWidth + kPad] = stream.wait(rows);
-      float4 c[4];  // this row and the one 8 below, quads 16 columns apart
+    float4 c[4];  // of the next tile: this row and the one 8 below, quads 16 columns apart
+    const auto load_c = [&](int row) {
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
         c[q] = load_quad<kAligned, true>(source + q / 2 * 8 * row_stride + q % 2 * 16,
                                          row + q / 2 * 8 < rows ? count - q % 2 * 16 : 0);
       }
+      source -= kTileRows * row_stride;
+    };
+    load_c(row);
+    for (int tile = tiles - 1; tile >= 0; --tile) {
+      auto* const v = stream.wait(rows);
+      const float4 old[4] = {c[0], c[1], c[2], c[3]};
+      if (tile > 0) load_c(row - kTileRows);
       float product[kColumnTiles][4] = {};
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -376,7 +382,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       }
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        float x[4] = {c[q].x, c[q].y, c[q].z, c[q].w};
+        float x[4] = {old[q].x, old[q].y, old[q].z, old[q].w};
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           if constexpr (decltype(is_moderate)::value) {
@@ -393,7 +399,6 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
         }
       }
       row -= kTileRows;
-      source -= kTileRows * row_stride;
       target -= kTileRows * row_stride;
     }
   };

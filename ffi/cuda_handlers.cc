@@ -5,10 +5,11 @@
 #include <cuda_runtime_api.h>
 
 #include <string>
+#include <string_view>
 
 #include "block_reflector.h"
 #include "handlers.h"
-#include "panel.h"
+#include "regimes.h"
 #include "shapes.h"
 
 namespace ffi = xla::ffi;
@@ -33,26 +34,26 @@ cudaError_t copy_unless_aliased(cudaStream_t stream, const Buffer& from, Buffer 
 __half* data_of(Halves& halves) { return reinterpret_cast<__half*>(halves.untyped_data()); }
 
 ffi::Error panel(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi::Result<Vectors> tau,
-                 ffi::Result<Matrices> t, ffi::Result<Halves> halves, int64_t offset, int64_t width, int64_t row_lanes,
-                 int64_t rows_per_lane, int64_t cols_per_lane, bool in_place) {
+                 ffi::Result<Matrices> t, ffi::Result<Halves> halves, int64_t offset, int64_t width,
+                 std::string_view regime, ffi::Span<const int64_t> variant, bool in_place) {
   if (auto error = check_panel(src, *h, *tau, *t, *halves, offset, width); error.failure()) return error;
   const ffi::Span<const int64_t> matrices = src.dimensions();
   const PanelShape shape{matrices[0], matrices[1], matrices[2], offset, width};
-  const PanelVariant variant{row_lanes, rows_per_lane, cols_per_lane};
   const bool has_t = t->dimensions()[1] > 0;
-  if (const char* reason = panel_variant_mismatch(variant, shape, has_t)) {
-    return ffi::Error::InvalidArgument("jaxqr_panel: variant " + std::to_string(row_lanes) + "x" +
-                                       std::to_string(rows_per_lane) + "x" + std::to_string(cols_per_lane) + " for " +
+  const PanelKernelName name{regime, {variant.begin(), variant.end()}};
+  const PanelKernel kernel = panel_kernel(name, shape, has_t);
+  if (kernel.mismatch != nullptr) {
+    return ffi::Error::InvalidArgument("jaxqr_panel: kernel " + text_of(name) + " for " +
                                        std::to_string(shape.m - offset) + " rows and " + std::to_string(width) +
-                                       " columns: " + reason);
+                                       " columns: " + kernel.mismatch);
   }
   if (in_place) {
     if (const cudaError_t error = copy_unless_aliased(stream, src, *h); error != cudaSuccess)
       return status("jaxqr_panel", error, matrices);
   }
   return status("jaxqr_panel",
-                launch_panel(variant, shape, src.typed_data(), h->typed_data(), tau->typed_data(),
-                             has_t ? t->typed_data() : nullptr, has_t ? data_of(*halves) : nullptr, stream),
+                kernel.launch(src.typed_data(), h->typed_data(), tau->typed_data(), has_t ? t->typed_data() : nullptr,
+                              has_t ? data_of(*halves) : nullptr, stream),
                 matrices);
 }
 
@@ -96,9 +97,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cuda, jaxqr::panel,
                                   .Ret<jaxqr::Halves>()
                                   .Attr<int64_t>("offset")
                                   .Attr<int64_t>("width")
-                                  .Attr<int64_t>("row_lanes")
-                                  .Attr<int64_t>("rows_per_lane")
-                                  .Attr<int64_t>("cols_per_lane")
+                                  .Attr<std::string_view>("regime")
+                                  .Attr<ffi::Span<const int64_t>>("variant")
                                   .Attr<bool>("in_place"),
                               {ffi::Traits::kCmdBufferCompatible});
 

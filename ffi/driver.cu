@@ -2,8 +2,8 @@
 // model.
 //
 //   jaxqr_driver check                     all variants at their edges, against float64 on the host
-//   jaxqr_driver panel  BATCH M N OFFSET WIDTH L R C [no-t]
-//                                          microseconds of one panel launch (L, R, C: the variant)
+//   jaxqr_driver panel  BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER...
+//                                          microseconds of one panel launch by the kernel of that name
 //   jaxqr_driver update BATCH M N OFFSET WIDTH [scales]
 //                                          microseconds of one update of all columns right of the panel; with
 //                                          `scales` one that makes the columns' scales too
@@ -23,15 +23,19 @@
 #include <vector>
 
 #include "block_reflector.h"
+#include "cluster_variants.h"
 #include "panel.h"
 #include "panel_variants.h"
 #include "reflector_halves.h"
+#include "regimes.h"
+#include "tiny_variants.h"
 
 namespace {
 
 using jaxqr::BlockReflectorShape;
+using jaxqr::PanelKernel;
+using jaxqr::PanelKernelName;
 using jaxqr::PanelShape;
-using jaxqr::PanelVariant;
 
 void require(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -40,17 +44,36 @@ void require(cudaError_t error, const char* what) {
 }
 #define REQUIRE(call) require(call, #call)
 
-struct VariantRow {
-  PanelVariant variant;
-  int64_t max_warps;
-  int64_t rows() const { return variant.row_lanes * variant.rows_per_lane; }
-  int64_t columns() const { return std::min(rows(), 32 / variant.row_lanes * variant.cols_per_lane * max_warps); }
+// A compiled kernel, and the largest panel that it takes.
+struct Kernel {
+  PanelKernelName name;
+  int64_t rows, columns;
 };
 
-#define JAXQR_ROW(row_lanes, rows_per_lane, cols_per_lane, max_warps) \
-  {{row_lanes, rows_per_lane, cols_per_lane}, max_warps},
-const VariantRow kVariants[] = {JAXQR_PANEL_VARIANTS(JAXQR_ROW)};
-#undef JAXQR_ROW
+std::vector<Kernel> compiled_kernels() {
+  std::vector<Kernel> kernels;
+#define JAXQR_TINY(column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane)               \
+  kernels.push_back({{"tiny", {column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane}}, \
+                     (row_lanes) * (warps) * (rows_per_lane),                                  \
+                     (column_lanes) * (cols_per_lane)});
+#define JAXQR_CTA(row_lanes, rows_per_lane, cols_per_lane, max_warps)    \
+  kernels.push_back({{"cta", {row_lanes, rows_per_lane, cols_per_lane}}, \
+                     (row_lanes) * (rows_per_lane),                      \
+                     32 / (row_lanes) * (cols_per_lane) * (max_warps)});
+#define JAXQR_CLUSTER(rows_per_lane, cols_per_lane, max_warps)                                                \
+  for (int64_t ctas : {2, 4, 8, 16}) {                                                                        \
+    const int64_t columns = (cols_per_lane) * (max_warps);                                                    \
+    kernels.push_back(                                                                                        \
+        {{"cluster", {rows_per_lane, cols_per_lane, ctas}}, columns + 32 * (rows_per_lane) * ctas, columns}); \
+  }
+  JAXQR_TINY_VARIANTS(JAXQR_TINY)
+  JAXQR_PANEL_VARIANTS(JAXQR_CTA)
+  JAXQR_CLUSTER_VARIANTS(JAXQR_CLUSTER)
+#undef JAXQR_TINY
+#undef JAXQR_CTA
+#undef JAXQR_CLUSTER
+  return kernels;
+}
 
 template <typename T>
 class DeviceArray {
@@ -160,15 +183,15 @@ void panel_errors(const PanelShape& s, const float* a, const float* h, const flo
   }
 }
 
-void check_panel(const VariantRow& row, const PanelShape& s, bool has_t, bool in_place) {
+void check_panel(const PanelKernelName& name, const PanelShape& s, bool has_t, bool in_place) {
+  const PanelKernel kernel = jaxqr::panel_kernel(name, s, has_t);
   const std::vector<float> a = random_floats(s.batch * s.m * s.n, 1);
   const DeviceFloats source(a), result(in_place ? a : std::vector<float>(a.size(), kPoison)),
       tau(std::vector<float>(s.batch * s.width, kPoison)),
       t(std::vector<float>(has_t ? s.batch * s.width * s.width : 0, kPoison));
   const DeviceHalves halves(std::vector<__half>(has_t ? halves_count(s) : 0, __float2half(kPoison)));
   const float* const src = in_place ? result.get() : source.get();
-  REQUIRE(jaxqr::launch_panel(row.variant, s, src, result.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(),
-                              nullptr));
+  REQUIRE(kernel.launch(src, result.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(), nullptr));
   REQUIRE(cudaDeviceSynchronize());
   const std::vector<__half> parts = halves.host();
   const std::vector<float> h = result.host(), taus = tau.host(), ts = t.host();
@@ -189,8 +212,7 @@ void check_panel(const VariantRow& row, const PanelShape& s, bool has_t, bool in
     }
   }
   char what[200];
-  std::snprintf(what, sizeof what, "panel<%d,%d,%d> batch %d, %d×%d, offset %d, width %d%s%s",
-                int(row.variant.row_lanes), int(row.variant.rows_per_lane), int(row.variant.cols_per_lane),
+  std::snprintf(what, sizeof what, "%s, batch %d, %d×%d, offset %d, width %d%s%s", jaxqr::text_of(name).c_str(),
                 int(s.batch), int(s.m), int(s.n), int(s.offset), int(s.width), has_t ? ", T" : "",
                 in_place ? ", in place" : "");
   report(factor < 10 && t_error < 300, what, factor, t_error);
@@ -280,16 +302,20 @@ int64_t shared_bytes_limit() {
 int check() {
   int checks = 0;
   const int64_t shared_limit = shared_bytes_limit();
-  for (const VariantRow& row : kVariants) {
-    for (int64_t rows : {row.rows(), row.rows() - 1, row.rows() / 2 + 3, int64_t{5}, int64_t{1}}) {
-      for (int64_t width : {row.columns(), row.columns() - 3, int64_t{17}, int64_t{1}}) {
-        width = std::min(width, std::min(rows, row.columns()));
+  const auto check_if_possible = [&](const Kernel& kernel, const PanelShape& shape, bool has_t, bool in_place) {
+    const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, shape, has_t);
+    if (of_shape.mismatch != nullptr || of_shape.shared_bytes > shared_limit) return;
+    check_panel(kernel.name, shape, has_t, in_place);
+    ++checks;
+  };
+  for (const Kernel& kernel : compiled_kernels()) {
+    const int64_t widest = std::min(kernel.rows, kernel.columns);
+    for (int64_t rows : {kernel.rows, kernel.rows - 1, kernel.rows / 2 + 3, int64_t{5}, int64_t{1}}) {
+      for (int64_t width : {widest, widest - 3, widest / 2, int64_t{17}, int64_t{1}}) {
+        const int64_t w = std::max<int64_t>(1, std::min(width, rows));
         for (bool has_t : {false, true}) {
-          int64_t w = has_t ? std::min<int64_t>(width, 64) : width;
-          while (jaxqr::panel_shared_bytes(row.variant, w, has_t) > shared_limit) --w;
-          check_panel(row, {3, rows, w, 0, w}, has_t, false);
-          check_panel(row, {2, rows + 6, w + 9, 6, w}, has_t, true);
-          checks += 2;
+          check_if_possible(kernel, {3, rows, w, 0, w}, has_t, false);
+          check_if_possible(kernel, {2, rows + 6, w + 9, 6, w}, has_t, true);
         }
       }
     }
@@ -351,15 +377,14 @@ double microseconds(Launch launch) {
   return times[kGroups / 2];
 }
 
-double time_panel(const PanelVariant& variant, const PanelShape& s, bool has_t) {
+double time_panel(const PanelKernelName& name, const PanelShape& s, bool has_t) {
   const int64_t size = s.batch * s.m * s.n;
-  const DeviceFloats a(size), h(size), tau(s.batch * s.width), t(s.batch * s.width * s.width);
-  const DeviceHalves halves(halves_count(s));
+  const DeviceFloats a(size), h(size), tau(s.batch * s.width), t(has_t ? s.batch * s.width * s.width : 0);
+  const DeviceHalves halves(has_t ? halves_count(s) : 0);
+  const PanelKernel kernel = jaxqr::panel_kernel(name, s, has_t);
   fill<<<1024, 256>>>(a.get(), size);
-  return microseconds([&] {
-    return jaxqr::launch_panel(variant, s, a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(),
-                               nullptr);
-  });
+  return microseconds(
+      [&] { return kernel.launch(a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(), nullptr); });
 }
 
 double time_update(const BlockReflectorShape& s, bool make_scales) {
@@ -378,25 +403,31 @@ double time_update(const BlockReflectorShape& s, bool make_scales) {
   return microseconds([&] { return update(make_scales); });
 }
 
+// What benchmarks/cost_model.py fits the cost model to.
 int sweep() {
   const int64_t shared_limit = shared_bytes_limit();
-  std::printf("kind,rows,width,columns,batch,row_lanes,rows_per_lane,cols_per_lane,microseconds\n");
-  for (int64_t batch : {1, 40, 132, 640, 2640}) {
-    for (const VariantRow& row : kVariants) {
-      const int64_t rows = row.rows();
-      for (int64_t width : {8, 16, 32, 64, 128, 192}) {
-        const PanelShape s{batch, rows, width, 0, width};
-        const bool has_t = width <= 64;
-        if (width > row.columns() || jaxqr::panel_shared_bytes(row.variant, width, has_t) > shared_limit) continue;
-        std::printf("panel,%d,%d,0,%d,%d,%d,%d,%.2f\n", int(rows), int(width), int(batch), int(row.variant.row_lanes),
-                    int(row.variant.rows_per_lane), int(row.variant.cols_per_lane), time_panel(row.variant, s, has_t));
+  std::printf("kernel,rows,width,columns,batch,with_t,microseconds\n");
+  for (int64_t batch : {1, 8, 60, 132, 640, 2640, 10560}) {
+    for (const Kernel& kernel : compiled_kernels()) {
+      const bool tiny = kernel.name.regime == "tiny";
+      if (!tiny && batch > 2640) continue;
+      for (int64_t rows : {kernel.rows, kernel.rows / 2 + 1}) {
+        for (int64_t width : {4, 8, 16, 32, 64, 176}) {
+          const PanelShape s{batch, rows, width, 0, width};
+          const bool has_t = !tiny && width <= 64;
+          if (width > std::min(rows, kernel.columns) || batch * rows * width > int64_t{1} << 28) continue;
+          const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, s, has_t);
+          if (of_shape.mismatch != nullptr || of_shape.shared_bytes > shared_limit) continue;
+          std::printf("%s,%d,%d,0,%d,%d,%.2f\n", jaxqr::text_of(kernel.name).c_str(), int(rows), int(width), int(batch),
+                      int(has_t), time_panel(kernel.name, s, has_t));
+        }
       }
     }
-    for (int64_t rows : {64, 256, 512, 1024, 2048}) {
+    for (int64_t rows : {64, 256, 512, 1024, 2048, 4096}) {
       for (int64_t width : {16, 32, 64}) {
-        for (int64_t columns : {64, 448, 960}) {
-          if (batch * rows * (width + columns) > int64_t{1} << 30) continue;
-          std::printf("update,%d,%d,%d,%d,,,,%.2f\n", int(rows), int(width), int(columns), int(batch),
+        for (int64_t columns : {64, 448, 960, 3968}) {
+          if (batch * rows * (width + columns) > int64_t{1} << 29) continue;
+          std::printf("update,%d,%d,%d,%d,1,%.2f\n", int(rows), int(width), int(columns), int(batch),
                       time_update({batch, rows, width + columns, 0, width, width, width + columns}, false));
         }
       }
@@ -406,9 +437,10 @@ int sweep() {
 }
 
 int usage() {
-  std::fprintf(stderr,
-               "usage: jaxqr_driver check | sweep | panel BATCH M N OFFSET WIDTH L R C [no-t] | update BATCH M N "
-               "OFFSET WIDTH [scales]\n");
+  std::fprintf(
+      stderr,
+      "usage: jaxqr_driver check | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER... | update BATCH M N "
+      "OFFSET WIDTH [scales]\n");
   return 2;
 }
 
@@ -419,15 +451,16 @@ int main(int argc, char** argv) {
   const auto number = [&](int i) { return std::atoll(argv[i]); };
   if (mode == "check" && argc == 2) return check();
   if (mode == "sweep" && argc == 2) return sweep();
-  if (mode == "panel" && argc >= 10) {
+  if (mode == "panel" && argc > 9) {
     const PanelShape shape{number(2), number(3), number(4), number(5), number(6)};
-    const PanelVariant variant{number(7), number(8), number(9)};
-    const bool has_t = argc == 10;
-    if (const char* reason = jaxqr::panel_variant_mismatch(variant, shape, has_t)) {
+    const bool has_t = std::string(argv[7]) == "t";
+    PanelKernelName name{argv[8], {}};
+    for (int i = 9; i < argc; ++i) name.variant.push_back(number(i));
+    if (const char* reason = jaxqr::panel_kernel(name, shape, has_t).mismatch) {
       std::fprintf(stderr, "%s\n", reason);
       return 2;
     }
-    std::printf("%.2f\n", time_panel(variant, shape, has_t));
+    std::printf("%.2f\n", time_panel(name, shape, has_t));
     return 0;
   }
   if (mode == "update" && argc >= 7) {

@@ -1,8 +1,10 @@
 // The Python module jaxqr._native: FFI handlers as capsules, and what this build contains. No CUDA call is made here.
 #include <nanobind/nanobind.h>
 
+#include "cluster_variants.h"
 #include "handlers.h"
 #include "panel_variants.h"
+#include "tiny_variants.h"
 
 namespace nb = nanobind;
 
@@ -25,13 +27,27 @@ nb::dict registrations() {
   return platforms;
 }
 
-nb::list panel_variants() {
-  nb::list variants;
-#define APPEND(row_lanes, rows_per_lane, cols_per_lane, max_warps) \
-  variants.append(nb::make_tuple(row_lanes, rows_per_lane, cols_per_lane, max_warps));
-  JAXQR_PANEL_VARIANTS(APPEND)
-#undef APPEND
-  return variants;
+// The compiled kernels of each regime, as rows of their lists of variants.
+nb::dict kernels() {
+#define JAXQR_ROW(...) rows.append(nb::make_tuple(__VA_ARGS__));
+  nb::dict regimes;
+  {
+    nb::list rows;
+    JAXQR_TINY_VARIANTS(JAXQR_ROW)
+    regimes["tiny"] = rows;
+  }
+  {
+    nb::list rows;
+    JAXQR_PANEL_VARIANTS(JAXQR_ROW)
+    regimes["cta"] = rows;
+  }
+  {
+    nb::list rows;
+    JAXQR_CLUSTER_VARIANTS(JAXQR_ROW)
+    regimes["cluster"] = rows;
+  }
+#undef JAXQR_ROW
+  return regimes;
 }
 
 nb::list cuda_architectures() {
@@ -47,7 +63,9 @@ nb::list cuda_architectures() {
 
 NB_MODULE(_native, module) {
   module.def("registrations", &registrations, "FFI handlers: {platform: {target: capsule}}.");
-  module.def("panel_variants", &panel_variants,
-             "Variants of the CUDA panel kernel: (row_lanes, rows_per_lane, cols_per_lane, max_warps).");
+  module.def("kernels", &kernels,
+             "Variants of the CUDA panel kernels by regime. tiny: (column_lanes, cols_per_lane, row_lanes, warps, "
+             "rows_per_lane); cta: (row_lanes, rows_per_lane, cols_per_lane, max_warps); cluster: (rows_per_lane, "
+             "cols_per_lane, max_warps).");
   module.def("cuda_architectures", &cuda_architectures, "CUDA architectures compiled in; empty without CUDA.");
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include "handlers.h"
@@ -124,7 +125,7 @@ void factor_panel(const float* src, float* h, float* tau_out, float* t_out, uint
 
 xla::ffi::Error panel(Matrices src, xla::ffi::Result<Matrices> h, xla::ffi::Result<Vectors> tau,
                       xla::ffi::Result<Matrices> t, xla::ffi::Result<Halves> halves, int64_t offset, int64_t width,
-                      int64_t /*row_lanes*/, int64_t /*rows_per_lane*/, int64_t /*cols_per_lane*/, bool in_place) {
+                      std::string_view /*regime*/, xla::ffi::Span<const int64_t> /*variant*/, bool in_place) {
   if (auto error = check_panel(src, *h, *tau, *t, *halves, offset, width); error.failure()) return error;
   if (in_place && src.typed_data() != h->typed_data())
     std::copy_n(src.typed_data(), src.element_count(), h->typed_data());
@@ -152,7 +153,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cpu, jaxqr::panel,
                                   .Ret<jaxqr::Halves>()
                                   .Attr<int64_t>("offset")
                                   .Attr<int64_t>("width")
-                                  .Attr<int64_t>("row_lanes")
-                                  .Attr<int64_t>("rows_per_lane")
-                                  .Attr<int64_t>("cols_per_lane")
+                                  .Attr<std::string_view>("regime")
+                                  .Attr<xla::ffi::Span<const int64_t>>("variant")
                                   .Attr<bool>("in_place"));

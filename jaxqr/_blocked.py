@@ -41,6 +41,7 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
                 before,
                 offset=step.offset,
                 width=step.width,
+                regime=step.regime,
                 variant=step.variant,
                 with_reflectors=step.update == "fused",
                 in_place=in_place,

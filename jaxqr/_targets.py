@@ -38,14 +38,21 @@ class Reflectors(NamedTuple):
 
 
 def panel(
-    a: jax.Array, *, offset: int, width: int, variant: tuple[int, int, int], with_reflectors: bool, in_place: bool
+    a: jax.Array,
+    *,
+    offset: int,
+    width: int,
+    regime: str,
+    variant: tuple[int, ...],
+    with_reflectors: bool,
+    in_place: bool,
 ) -> tuple[jax.Array, jax.Array, Reflectors]:
     """Householder QR of rows ``offset…m``, columns ``offset…offset+width`` of every matrix.
 
     Args:
       a: float32 ``[batch, m, n]``.
       offset, width: the panel's columns; ``offset + width <= min(m, n)``.
-      variant: ``(row_lanes, rows_per_lane, cols_per_lane)`` of the CUDA kernel.
+      regime, variant: of the CUDA kernel, as in ``jaxqr.schedule.Step``; the CPU has one for all.
       with_reflectors: also make what the fused update takes.
       in_place: whether the result takes the buffer of ``a``. Otherwise everything outside the panel is left unwritten
         in it, and ``offset`` must be 0.
@@ -60,14 +67,12 @@ def panel(
         _result(a, (batch, width, width) if with_reflectors else (batch, 0, 0)),
         _result(a, (batch, m - offset, 2, -(-width // 8) * 8) if with_reflectors else (batch, 0, 2, 0), np.float16),
     )
-    row_lanes, rows_per_lane, cols_per_lane = variant
     h, tau, t, halves = jax.ffi.ffi_call(PANEL, results, input_output_aliases={0: 0} if in_place else None)(
         a,
         offset=np.int64(offset),
         width=np.int64(width),
-        row_lanes=np.int64(row_lanes),
-        rows_per_lane=np.int64(rows_per_lane),
-        cols_per_lane=np.int64(cols_per_lane),
+        regime=regime,
+        variant=np.array(variant, np.int64),
         in_place=in_place,
     )
     return h, tau, Reflectors(t, halves)

@@ -1,5 +1,4 @@
-"""What a factorization runs: panel widths, kernel variants and updates for (m, n, batch, device), from a small cost
-model.
+"""What a factorization runs: panel widths, kernels and updates for (m, n, batch, device), by a cost model.
 
 The plan never depends on the matrices' values. ``schedule_for`` shows it; the driver follows it.
 """
@@ -9,18 +8,22 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 
-from jaxqr import _native
+from jaxqr._kernels import (
+    MAX_FUSED_WIDTH,
+    Device,
+    Kernel,
+    Panel,
+    Variant,
+    fused_update_seconds,
+    kernels,
+    matmul_update_seconds,
+)
 from jaxqr.precision import Policy, PrecisionLike, policy_for
 
-Variant = tuple[int, int, int]
-"""(row_lanes, rows_per_lane, cols_per_lane) of a panel kernel."""
-
 _WIDTHS = (8, 16, 32, 64, 128)
-_MAX_FUSED_WIDTH = 64  # the widest block reflector of the fused update kernel
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,9 @@ class Step:
     Attributes:
       offset, width: the panel's columns are ``offset … offset + width``.
       rows: rows of the panel, from its first pivot down.
-      regime: ``"cta"``, one thread block a matrix, or ``"jax"``, JAX's own geqrf.
-      variant: of the panel kernel; None in regime ``"jax"``.
+      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"cta"``, by a thread block each;
+        ``"cluster"``, by a cluster of thread blocks each; or ``"jax"``, JAX's own geqrf.
+      variant: of the regime's kernel; None in regime ``"jax"``.
       update: of the columns right of the panel: ``"fused"``, ``"matmul"`` or None. A last step of regime ``"jax"``
         without an update factors all that is left, also the columns beyond the last pivot.
     """
@@ -95,30 +99,11 @@ class Schedule:
         return "\n".join([title, *lines])
 
 
-@dataclass(frozen=True)
-class Device:
-    """What planning knows of a GPU. Rates are what kernels reach, not data-sheet peaks.
-
-    Attributes:
-      kind: JAX's ``device_kind``, or the part of it that names the model.
-      multiprocessors: streaming multiprocessors.
-      shared_bytes: shared memory that one thread block, and one multiprocessor, can use.
-      bandwidth: device memory, bytes a second.
-      flops: float32 operations a second.
-    """
-
-    kind: str
-    multiprocessors: int
-    shared_bytes: int
-    bandwidth: float
-    flops: float
-
-
 _KIB = 1024
 _DEVICES = (
-    Device("H200", 132, 227 * _KIB, 4.3e12, 58e12),
-    Device("H100", 132, 227 * _KIB, 2.9e12, 58e12),
-    Device("B200", 148, 227 * _KIB, 7.0e12, 70e12),
+    Device("H200", 132, 227 * _KIB, 4.3e12, 58e12, clusters=True),
+    Device("H100", 132, 227 * _KIB, 2.9e12, 58e12, clusters=True),
+    Device("B200", 148, 227 * _KIB, 7.0e12, 70e12, clusters=True),
     Device("A100", 108, 163 * _KIB, 1.6e12, 18e12),
     Device("A10", 72, 99 * _KIB, 0.5e12, 20e12),
     Device("L40S", 142, 99 * _KIB, 0.75e12, 60e12),
@@ -178,51 +163,19 @@ def _local_device() -> Device:
         return _UNKNOWN
 
 
-class _Kernel(NamedTuple):
-    """A compiled variant of the panel kernel, and what a launch of it needs."""
-
-    row_lanes: int
-    rows_per_lane: int
-    cols_per_lane: int
-    max_warps: int
-
-    @property
-    def rows(self) -> int:
-        return self.row_lanes * self.rows_per_lane
-
-    @property
-    def columns_per_warp(self) -> int:
-        return 32 // self.row_lanes * self.cols_per_lane
-
-    def warps(self, width: int) -> int:
-        return math.ceil(width / self.columns_per_warp)
-
-    def shared_bytes(self, width: int, with_t: bool) -> int:
-        """Scalars of the widest panel, the panel's columns at full height and four rows apart, and for T a square."""
-        t_side = (32 if width <= 32 else 64) if with_t else 0
-        return 28 * self.max_warps * self.columns_per_warp + 4 * (self.rows + 4) * width + 4 * t_side**2
-
-    def fits(self, rows: int, width: int, with_t: bool, device: Device) -> bool:
-        return (
-            rows <= self.rows
-            and self.warps(width) <= self.max_warps
-            and self.shared_bytes(width, with_t) <= device.shared_bytes
-        )
-
-
-@functools.cache
-def _kernels() -> tuple[_Kernel, ...]:
-    return tuple(_Kernel(*variant) for variant in _native.panel_variants())
-
-
 @functools.lru_cache(maxsize=1024)
 def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> tuple[Step, ...]:
     """The cheapest sequence of panels under the cost model, by dynamic programming from the last column back."""
     reflectors = min(m, n)
     if reflectors == 0 or batch == 0:
         return ()
-    if m > max(kernel.rows for kernel in _kernels()):
-        return (Step(0, reflectors, m, "jax", None, None),)
+
+    @functools.cache
+    def by_cost(width: int, with_reflectors: bool, whole: bool) -> list[tuple[float, Kernel]]:
+        """Kernels for panels of this width, cheapest first: their times depend on the rows that they hold."""
+        panel = Panel(width, width, with_reflectors, whole)
+        able = [kernel for kernel in kernels() if kernel.fits(panel, device)]
+        return sorted(((kernel.seconds(panel, batch, device), kernel) for kernel in able), key=lambda pair: pair[0])
 
     best: dict[int, tuple[float, Step | None]] = {reflectors: (0.0, None)}
     for offset in reversed(range(0, reflectors, _WIDTHS[0])):
@@ -233,11 +186,14 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
             update = ("fused" if fused else "matmul") if columns else None
             if update == "fused" and not _may_fuse(m, n, width):
                 continue
-            rest = best[offset + width][0] + update_seconds(rows, width, columns, batch, update, device)
-            for kernel in _kernels():
-                if kernel.fits(rows, width, update == "fused", device):
-                    seconds = panel_seconds(width, batch, kernel, update == "fused", device) + rest
-                    candidates.append((seconds, Step(offset, width, rows, "cta", kernel[:3], update)))
+            panel = Panel(rows, width, update == "fused", width == n)
+            for seconds, kernel in by_cost(*panel[1:]):
+                if kernel.fits(panel, device):
+                    seconds += best[offset + width][0] + _update_seconds(rows, width, columns, batch, update, device)
+                    candidates.append((seconds, Step(offset, width, rows, kernel.regime, kernel.variant, update)))
+                    break
+        if not candidates:  # no kernel holds the rows
+            return (Step(0, reflectors, m, "jax", None, None),)
         best[offset] = min(candidates, key=lambda candidate: candidate[0])
 
     steps, offset = [], 0
@@ -250,7 +206,7 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
 def _may_fuse(m: int, n: int, width: int) -> bool:
     """Whether the fused update takes a panel of this width, and all workspace stays within half the matrix."""
     workspace = _reflector_floats(m, width) + n + min(m, n)
-    return width <= _WIDTHS[0] or (width <= _MAX_FUSED_WIDTH and 2 * workspace <= m * n)
+    return width <= _WIDTHS[0] or (width <= MAX_FUSED_WIDTH and 2 * workspace <= m * n)
 
 
 def _reflector_floats(rows: int, width: int) -> int:
@@ -258,46 +214,8 @@ def _reflector_floats(rows: int, width: int) -> int:
     return width**2 + rows * 8 * math.ceil(width / 8)
 
 
-# The cost model. Every constant is a fit to measurements on an H200 (`jaxqr_driver sweep`), in nanoseconds; only the
-# comparison of plans matters, not the absolute times.
-_LAUNCH_SECONDS = 1.5e-6
-_REGISTERS = 65536
-
-
-def panel_seconds(width: int, batch: int, kernel: _Kernel, with_t: bool, device: Device) -> float:
-    """Time of one panel launch: a chain of ``width`` reflectors, or the instructions of all resident thread blocks."""
-    warps = kernel.warps(width)
-    registers = min(128, 8 * math.ceil((52 + kernel.rows_per_lane * kernel.cols_per_lane) / 8))
-    by_shared_memory = device.shared_bytes // kernel.shared_bytes(width, with_t)
-    resident = max(1, min(by_shared_memory, _REGISTERS // (registers * 32 * warps), 64 // warps, 32))
-    multiply_adds = kernel.rows_per_lane * (2 * kernel.cols_per_lane + 1)
-    latency = 5100 + 1.06 * kernel.rows + width * (240 + 3.1 * multiply_adds)
-    issue = width * (27 + 0.31 * multiply_adds) * (warps + 1) / 2 + 0.6 * kernel.rows * width
-    if with_t:
-        latency += 193 * width + 0.105 * kernel.rows * width**2 / warps
-        issue += 3.2 * width**2
-    return _waves(batch, resident, latency, issue, device)
-
-
-def update_seconds(rows: int, width: int, columns: int, batch: int, update: str | None, device: Device) -> float:
-    """Time of one trailing update. Matrix products: arithmetic or memory traffic, whichever is longer."""
+def _update_seconds(rows: int, width: int, columns: int, batch: int, update: str | None, device: Device) -> float:
     if update is None:
         return 0.0
-    if update == "fused":
-        wide, tiles = width > 32, math.ceil(rows / 64)
-        latency, issue = 4000 + tiles * (2250 + 800 * wide), 2000 + tiles * (2300 + 450 * wide)
-        return _waves(batch * math.ceil(columns / 64), 2, latency, issue, device)
-    arithmetic = 4 * batch * rows * width * columns / (0.5 * device.flops)
-    traffic = 4 * batch * rows * (6 * columns + width) / device.bandwidth
-    return 12 * _LAUNCH_SECONDS + max(arithmetic, traffic)
-
-
-def _waves(blocks: int, resident: int, latency: float, issue: float, device: Device) -> float:
-    """Seconds of a launch of ``blocks`` thread blocks, ``resident`` of them at a time on a multiprocessor.
-
-    One alone takes ``latency`` nanoseconds; several on a multiprocessor take at least ``issue`` nanoseconds each.
-    """
-    resident = min(resident, math.ceil(blocks / device.multiprocessors))
-    waves = blocks / (resident * device.multiprocessors)
-    waves = waves if waves > 4 else math.ceil(waves)
-    return _LAUNCH_SECONDS + 1e-9 * waves * max(latency, resident * issue)
+    seconds = fused_update_seconds if update == "fused" else matmul_update_seconds
+    return seconds(rows, width, columns, batch, device)

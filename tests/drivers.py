@@ -19,8 +19,8 @@ def shared_bytes(row_capacity: int, width: int) -> int:
 
 
 def covering_variant(rows: int, width: int) -> tuple[int, int, int]:
-    """The first compiled panel variant that takes a panel of this size on every supported GPU."""
-    for row_lanes, rows_per_lane, cols_per_lane, max_warps in _native.panel_variants():
+    """The first compiled one-block variant that takes a panel of this size on every supported GPU."""
+    for row_lanes, rows_per_lane, cols_per_lane, max_warps in _native.kernels()["cta"]:
         capacity, widest = row_lanes * rows_per_lane, 32 // row_lanes * cols_per_lane * max_warps
         if rows <= capacity and width <= widest and shared_bytes(capacity, width) <= _SHARED_BYTES:
             return row_lanes, rows_per_lane, cols_per_lane

@@ -4,22 +4,30 @@ import json
 
 import pytest
 
+from jaxqr import Step
 from tests import gpu_report
 from tests.gpu import tools
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "kernel"),
     [
-        "void jaxqr::panel_kernel<8, 24, 3, 16>(float const*, float*, float*, float*, long, long, int, int)",
-        "void jaxqr::panel_kernel<(int)8, (int)24, (int)3, (int)16>(const float *, float *, float *, long, int)",
-        "_ZN5jaxqr12panel_kernelILi8ELi24ELi3ELi16EEEvPKfPfS3_S3_llii",
+        ("void jaxqr::panel_kernel<8, 24, 3, 16>(float const*, float*, long, int)", ("cta", (8, 24, 3))),
+        ("void jaxqr::panel_kernel<(int)8, (int)24, (int)3, (int)16>(const float *, int)", ("cta", (8, 24, 3))),
+        ("_ZN5jaxqr12panel_kernelILi8ELi24ELi3ELi16EEEvPKfPfS3_S3_llii", ("cta", (8, 24, 3))),
+        ("void jaxqr::cluster_panel_kernel<16, 4, 8>(float const*, float*)", ("cluster", (16, 4))),
+        ("_ZN5jaxqr11tiny_kernelILi8ELi2ELi1ELi1ELi16EEEvPKfPfS3_", ("tiny", (8, 2, 1, 1, 16))),
     ],
 )
-def test_panel_variant_is_read_from_a_kernels_name(name):
-    assert tools.panel_variant(name) == (8, 24, 3)
+def test_panel_kernel_is_read_from_its_name(name, kernel):
+    assert tools.panel_kernel(name) == kernel
     others = ["void jaxqr::(anonymous namespace)::block_reflector_kernel<32>(float*)", "loop_add_fusion", name]
-    assert tools.own_kernels(others) == ["block_reflector", (8, 24, 3)]
+    assert tools.own_kernels(others) == ["block_reflector", kernel]
+
+
+def test_a_steps_kernel():
+    assert tools.scheduled_kernel(Step(0, 32, 900, "cluster", (16, 4, 2), None)) == ("cluster", (16, 4))
+    assert tools.scheduled_kernel(Step(0, 32, 90, "cta", (8, 16, 2), None)) == ("cta", (8, 16, 2))
 
 
 def test_source_hashes_are_gits(tmp_path):

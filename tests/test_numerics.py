@@ -112,7 +112,9 @@ def panels(rows: int, width: int) -> tuple[np.ndarray, ...]:
     a = matrices.batch(rows, width)
     variant = drivers.covering_variant(rows, width)
     h, tau, reflectors = jax.jit(
-        lambda x: _targets.panel(x, offset=0, width=width, variant=variant, with_reflectors=True, in_place=False)
+        lambda x: _targets.panel(
+            x, offset=0, width=width, regime="cta", variant=variant, with_reflectors=True, in_place=False
+        )
     )(a)
     return a, *(np.asarray(x) for x in (h, tau, reflectors.t))
 

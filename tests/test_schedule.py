@@ -17,7 +17,8 @@ from tests import drivers
 KIB = 1024
 SHARED_BYTES = {"H200": 227 * KIB, "A100": 163 * KIB, "L4": 99 * KIB}
 SIDES = (1, 2, 7, 8, 9, 32, 33, 65, 176, 352, 777, 1024, 2048)
-MAX_ROWS = max(lanes * rows for lanes, rows, _, _ in _native.panel_variants())
+MAX_BLOCK_ROWS = max(lanes * rows for lanes, rows, _, _ in _native.kernels()["cta"])
+MAX_CLUSTER_ROWS = max(8 * 32 * rows for rows, _, _ in _native.kernels()["cluster"])
 
 
 def check(schedule: Schedule):
@@ -28,15 +29,30 @@ def check(schedule: Schedule):
         assert step.width >= 1
         offset += step.width
         assert (step.update is None) == (offset == n or step.regime == "jax")
-        if step.regime == "cta":
-            [max_warps] = [v[3] for v in _native.panel_variants() if v[:3] == step.variant]
+        rows_held = 0  # by a block in shared memory
+        if step.regime == "tiny":
+            assert step.variant in _native.kernels()["tiny"]
+            column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane = step.variant
+            assert (step.offset, step.width, step.update) == (0, n, None)
+            assert step.rows <= row_lanes * warps * rows_per_lane
+            assert step.width <= column_lanes * cols_per_lane
+        elif step.regime == "cta":
+            [max_warps] = [v[3] for v in _native.kernels()["cta"] if v[:3] == step.variant]
             row_lanes, rows_per_lane, cols_per_lane = step.variant
             assert step.rows <= row_lanes * rows_per_lane
             assert step.width <= 32 // row_lanes * cols_per_lane * max_warps
-            t_side = (32 if step.width <= 32 else 64) if step.update == "fused" else 0
-            columns = step.width * (row_lanes * rows_per_lane + 4) + t_side**2  # what a block keeps in shared memory
-            assert 4 * columns <= SHARED_BYTES[schedule.device_kind]
-            assert step.update != "fused" or step.width <= 64
+            rows_held = row_lanes * rows_per_lane + 4
+        elif step.regime == "cluster":
+            assert schedule.device_kind == "H200"
+            rows_per_lane, cols_per_lane, blocks = step.variant
+            [max_warps] = [v[2] for v in _native.kernels()["cluster"] if v[:2] == (rows_per_lane, cols_per_lane)]
+            assert blocks in (2, 4, 8)
+            assert step.rows <= 32 * rows_per_lane * blocks + step.width
+            assert step.width <= cols_per_lane * max_warps
+            rows_held = 32 * (rows_per_lane + 1)
+        t_side = (32 if step.width <= 32 else 64) if step.update == "fused" else 0
+        assert 4 * (rows_held * step.width + t_side**2) <= SHARED_BYTES[schedule.device_kind]
+        assert step.update != "fused" or step.width <= 64
     assert offset == (min(m, n) if schedule.batch else 0)
 
 
@@ -57,15 +73,34 @@ def test_workspace_is_at_most_half_the_input(shape, batch):
     assert schedule.workspace_bytes <= 4 * batch * np.prod(shape) / 2
 
 
-def test_own_panels_wherever_a_kernel_holds_the_rows():
-    for m in (1, 100, MAX_ROWS):
-        assert {step.regime for step in schedule_for(m, 64, 10, "H200").steps} == {"cta"}
+@pytest.mark.parametrize(("device_kind", "max_rows"), [("H200", MAX_CLUSTER_ROWS), ("A100", MAX_BLOCK_ROWS)])
+def test_own_panels_wherever_a_kernel_holds_the_rows(device_kind, max_rows):
+    for m in (1, 100, max_rows):
+        assert "jax" not in {step.regime for step in schedule_for(m, 64, 10, device_kind).steps}
 
 
-def test_taller_matrices_are_jaxs():
+@pytest.mark.parametrize(("device_kind", "max_rows"), [("H200", MAX_CLUSTER_ROWS + 64), ("A100", MAX_BLOCK_ROWS)])
+def test_taller_matrices_are_jaxs(device_kind, max_rows):
     for n in (1, 100, 5000):
-        [step] = schedule_for(MAX_ROWS + 1, n, 3).steps
-        assert step == Step(0, min(MAX_ROWS + 1, n), MAX_ROWS + 1, "jax", None, None)
+        [step] = schedule_for(max_rows + 1, n, 3, device_kind).steps
+        assert step == Step(0, min(max_rows + 1, n), max_rows + 1, "jax", None, None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "regimes"),
+    [
+        ((10000, 7, 7), {"tiny"}),
+        ((20, 32, 32), {"tiny"}),
+        ((40, 176, 176), {"cta"}),
+        ((640, 512, 512), {"cta"}),
+        ((8, 2048, 2048), {"cluster"}),
+        ((1, 8192, 32), {"cluster"}),
+    ],
+    ids=str,
+)
+def test_each_regime_where_it_is_made_for(shape, regimes):
+    batch, m, n = shape
+    assert {step.regime for step in schedule_for(m, n, batch, "H200").steps} >= regimes
 
 
 @pytest.mark.parametrize(("m", "n", "batch"), [(0, 5, 3), (5, 0, 3), (0, 0, 1), (5, 5, 0)])
@@ -179,5 +214,5 @@ def test_the_driver_follows_any_schedule(steps, overwrite_a):
 
 def test_planning_takes_no_noticeable_time():
     start = time.perf_counter()
-    schedule_for(MAX_ROWS, MAX_ROWS - 1, 12_345)
+    schedule_for(MAX_CLUSTER_ROWS, MAX_CLUSTER_ROWS - 1, 12_345, "H200")
     assert time.perf_counter() - start < 1

@@ -54,7 +54,7 @@ def call_panel_with_halves(
     halves_shape=None,
 ):
     batch, side = a.shape[0], width if with_t else 0
-    halves = (batch, a.shape[1] - offset, 2, pitch(width)) if with_t else (batch, 0, 2, 0)
+    halves = (batch, max(a.shape[1] - offset, 0), 2, pitch(max(width, 0))) if with_t else (batch, 0, 2, 0)
     results = [
         jax.ShapeDtypeStruct(h_shape or a.shape, np.float32),
         jax.ShapeDtypeStruct((batch, width if tau_width is None else tau_width), np.float32),
@@ -63,9 +63,8 @@ def call_panel_with_halves(
     ]
     aliased = in_place if aliased is None else aliased
     call = jax.ffi.ffi_call("jaxqr_panel", results, input_output_aliases={0: 0} if aliased else None)
-    attributes = {"offset": offset, "width": width, "row_lanes": 8, "rows_per_lane": 4, "cols_per_lane": 1}
-    values = {name: np.int64(value) for name, value in attributes.items()}
-    return tuple(map(np.array, call(a, **values, in_place=in_place)))
+    place = {"offset": np.int64(offset), "width": np.int64(width)}
+    return tuple(map(np.array, call(a, **place, regime="cta", variant=np.array([8, 4, 1]), in_place=in_place)))
 
 
 def call_panel(a, offset, width, **options):
@@ -445,9 +444,12 @@ def test_module_says_what_it_contains():
     for handlers in registrations.values():
         assert set(handlers) == {"jaxqr_panel", "jaxqr_block_reflector"}
     assert bool(_native.cuda_architectures()) == ("CUDA" in registrations)
-    variants = _native.panel_variants()
-    assert len(set(variants)) == len(variants) > 0
-    for row_lanes, rows_per_lane, cols_per_lane, max_warps in variants:
-        assert row_lanes in (1, 2, 4, 8, 16, 32)
-        assert min(rows_per_lane, cols_per_lane) >= 1
-        assert 1 <= max_warps <= 32
+    kernels = _native.kernels()
+    assert {regime: {len(row) for row in rows} for regime, rows in kernels.items()} == {
+        "tiny": {5},
+        "cta": {4},
+        "cluster": {3},
+    }
+    for rows in kernels.values():
+        assert len(set(rows)) == len(rows) > 0
+        assert min(min(row) for row in rows) >= 1

@@ -1,6 +1,7 @@
-"""Every variant of the CUDA panel kernel, through its FFI target, at the edges of what it covers, against float64."""
+"""Every compiled panel kernel, through its FFI target, at the edges of what it covers, against float64."""
 
 import functools
+import itertools
 from dataclasses import dataclass
 
 import jax
@@ -8,15 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxqr import _native, _targets
+from jaxqr import Step, _native, _targets
 from jaxqr.verify import as_good_as_lapack, fp32_grade, measures
 from tests import matrices
 from tests.drivers import shared_bytes
-from tests.gpu.tools import Poison, launched_kernels, own_kernels
+from tests.gpu.tools import Poison, launched_kernels, own_kernels, scheduled_kernel
 from tests.reference import EPS, assert_good_at_any_scale, assert_same_bits, block_measures, larft
 
 pytestmark = pytest.mark.gpu
-Variant = tuple[int, int, int]
 MAX_T_WIDTH = 64
 SHARED_BYTES = 227 * 1024
 NAMES = (
@@ -29,7 +29,8 @@ NAMES = (
 class Panel:
     """A panel of `rows` × `width` whose first pivot is at (offset, offset) of a matrix with `right` more columns."""
 
-    variant: Variant
+    regime: str
+    variant: tuple[int, ...]
     rows: int
     width: int
     offset: int
@@ -40,45 +41,83 @@ class Panel:
         return self.offset + self.rows, self.offset + self.width + self.right
 
     @property
+    def with_t(self) -> bool:
+        return self.regime != "tiny" and self.width <= MAX_T_WIDTH
+
+    @property
     def place(self) -> tuple[slice, slice, slice]:
         return slice(None), slice(self.offset, None), slice(self.offset, self.offset + self.width)
 
     def __str__(self) -> str:
         variant = "x".join(map(str, self.variant))
-        return f"{variant}-{self.rows}rows-{self.width}columns-at{self.offset}-{self.right}more"
+        return f"{self.regime}-{variant}-{self.rows}rows-{self.width}columns-at{self.offset}-{self.right}more"
 
 
 def panels() -> list[Panel]:
-    found = []
-    for row_lanes, rows_per_lane, cols_per_lane, max_warps in _native.panel_variants():
+    sizes: list[tuple[str, tuple[int, ...], list[tuple[int, int, int, int]]]] = []  # rows, width, offset, columns right
+    kernels = _native.kernels()
+    for variant in kernels["tiny"]:
+        column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane = variant
+        capacity = row_lanes * warps * rows_per_lane
+        widest = min(column_lanes * cols_per_lane, capacity)
+        edges = [(capacity, widest), (capacity - 1, widest - 1), (widest, widest), (capacity, 1), (3, 2), (1, 1)]
+        sizes.append(("tiny", variant, [(rows, width, 0, 0) for rows, width in edges]))
+    for row_lanes, rows_per_lane, cols_per_lane, max_warps in kernels["cta"]:
         capacity, of_a_warp = row_lanes * rows_per_lane, 32 // row_lanes * cols_per_lane
         widest = min(capacity, of_a_warp * max_warps)
         while shared_bytes(capacity, widest) > SHARED_BYTES:
             widest -= 1
-        with_t = min(widest, MAX_T_WIDTH)
-        sizes = [  # rows, width, offset, columns right of the panel
-            (capacity, widest, 0, 0),
-            (capacity, with_t, 0, 3),
-            (capacity, with_t, 4, 8),
-            (capacity, 1, 2, 4),
-            (capacity - 1, min(with_t, of_a_warp + 1), 3, 1),
-            (capacity - row_lanes // 2, with_t - 1, 9, 0),
-            (with_t, with_t, 1, 0),
-            (min(capacity, with_t + 1), with_t, 7, 9),
-            (1, 1, 5, 3),
-            (2, 2, 0, 0),
-            (min(capacity, 3 * of_a_warp), max(1, min(with_t, 2 * of_a_warp - 1)), 8, 5),
-        ]
-        variant = row_lanes, rows_per_lane, cols_per_lane
-        found += [Panel(variant, rows, min(rows, width), offset, right) for rows, width, offset, right in sizes]
+        edges = edges_of(capacity, widest, of_a_warp)
+        sizes.append(("cta", (row_lanes, rows_per_lane, cols_per_lane), edges))
+    for (rows_per_lane, cols_per_lane, max_warps), blocks in zip(
+        kernels["cluster"], itertools.cycle((2, 8, 4)), strict=False
+    ):
+        widest = cols_per_lane * max_warps
+        edges = edges_of(32 * rows_per_lane * blocks + widest, widest, cols_per_lane)
+        fitting = [edge for edge in edges if edge[0] - edge[1] <= 32 * rows_per_lane * blocks]
+        sizes.append(("cluster", (rows_per_lane, cols_per_lane, blocks), fitting))
+    found = [
+        Panel(regime, variant, rows, min(rows, width), offset, right)
+        for regime, variant, edges in sizes
+        for rows, width, offset, right in edges
+    ]
     return list(dict.fromkeys(found))
 
 
-@functools.partial(jax.jit, static_argnames=("panel", "with_t", "in_place"))
-def factor(a: jax.Array, panel: Panel, with_t: bool, in_place: bool) -> tuple[jax.Array, ...]:
+def edges_of(capacity: int, widest: int, of_a_warp: int) -> list[tuple[int, int, int, int]]:
+    """Rows, width, offset and columns right of the panel at the edges of a kernel, and far inside."""
+    with_t = min(widest, MAX_T_WIDTH)
+    return [
+        (capacity, widest, 0, 0),
+        (capacity, with_t, 0, 3),
+        (capacity, with_t, 4, 8),
+        (capacity // 2, 1, 2, 4),
+        (capacity - 1, min(with_t, of_a_warp + 1), 3, 1),
+        (capacity - 16, with_t - 1, 9, 0),
+        (with_t, with_t, 1, 0),
+        (min(capacity, with_t + 1), with_t, 7, 9),
+        (1, 1, 5, 3),
+        (2, 2, 0, 0),
+        (min(capacity, 3 * of_a_warp), max(1, min(with_t, 2 * of_a_warp - 1)), 8, 5),
+    ]
+
+
+PANELS = panels()
+# One of each kernel, in a matrix with more columns where the regime allows it.
+ONE_EACH = [panel for panel in PANELS if panel.right == 8 or (panel.regime == "tiny" and panel.rows > 3 < panel.width)]
+
+
+@functools.partial(jax.jit, static_argnames=("panel", "in_place"))
+def factor(a: jax.Array, panel: Panel, in_place: bool) -> tuple[jax.Array, ...]:
     """H, tau, T and the halves of V."""
     h, tau, reflectors = _targets.panel(
-        a, offset=panel.offset, width=panel.width, variant=panel.variant, with_reflectors=with_t, in_place=in_place
+        a,
+        offset=panel.offset,
+        width=panel.width,
+        regime=panel.regime,
+        variant=panel.variant,
+        with_reflectors=panel.with_t,
+        in_place=in_place,
     )
     return h, tau, *reflectors
 
@@ -90,16 +129,15 @@ def embedded(panel: Panel, columns: np.ndarray) -> np.ndarray:
     return a
 
 
-@pytest.mark.parametrize("panel", panels(), ids=str)
+@pytest.mark.parametrize("panel", PANELS, ids=str)
 def test_panel(panel: Panel):
     columns = matrices.batch(panel.rows, panel.width, NAMES)
     a = embedded(panel, columns)
-    with_t = panel.width <= MAX_T_WIDTH
-    h, tau, t, halves = (np.asarray(x) for x in factor(a, panel, with_t, panel.offset > 0))
+    h, tau, t, halves = (np.asarray(x) for x in factor(a, panel, panel.offset > 0))
     measured = measures(columns, h[panel.place], tau)
     good = as_good_as_lapack(columns, measured)
     assert good.all(), {NAMES[i]: measured[i] for i in np.nonzero(~good)[0]}
-    if with_t:
+    if panel.with_t:
         ours, theirs = (block_measures(columns, h[panel.place], x) for x in (t, larft(h[panel.place], tau)))
         good = fp32_grade(ours, theirs)
         assert good.all(), {NAMES[i]: (ours[i], theirs[i]) for i in np.nonzero(~good)[0]}
@@ -116,35 +154,34 @@ def test_panel(panel: Panel):
         assert_same_bits([h], [expected])
 
 
-@pytest.mark.parametrize("panel", [panel for panel in panels() if panel.right == 8], ids=str)
+@pytest.mark.parametrize("panel", ONE_EACH, ids=str)
 def test_panel_at_any_scale(panel: Panel):
     columns = matrices.scaled_batch(panel.rows, panel.width)
-    h, tau, *_ = (np.asarray(x) for x in factor(embedded(panel, columns), panel, True, True))
+    h, tau, *_ = (np.asarray(x) for x in factor(embedded(panel, columns), panel, True))
     assert_good_at_any_scale(columns, h[panel.place], tau, panels=1)
 
 
-@pytest.mark.parametrize("panel", [panel for panel in panels() if panel.right == 3], ids=str)
+@pytest.mark.parametrize("panel", [panel for panel in PANELS if panel.right == 3], ids=str)
 def test_panel_in_and_out_of_place_are_the_same(panel: Panel):
     a = embedded(panel, matrices.batch(panel.rows, panel.width, NAMES))
-    results = [factor(a, panel, True, in_place) for in_place in (False, True)]
+    results = [factor(a, panel, in_place) for in_place in (False, True)]
     places = [(np.asarray(h)[panel.place], *rest) for h, *rest in results]
     assert_same_bits(*places)
 
 
-@pytest.mark.parametrize("panel", [panel for panel in panels() if panel.right == 0 and panel.offset == 0], ids=str)
+@pytest.mark.parametrize("panel", [panel for panel in PANELS if panel.right == 0 and panel.offset == 0], ids=str)
 def test_panel_writes_all_of_its_results(panel: Panel):
     """A whole matrix is a panel: every element of H, tau and T is written, into memory that held NaN."""
     a = jnp.asarray(matrices.batch(panel.rows, panel.width, NAMES))
-    with_t = panel.width <= MAX_T_WIDTH
-    expected = jax.block_until_ready(factor(a, panel, with_t, False))
+    expected = jax.block_until_ready(factor(a, panel, False))
     poison = Poison(*(x.nbytes for x in expected if x.nbytes))
-    found = jax.block_until_ready(factor(a, panel, with_t, False))
+    found = jax.block_until_ready(factor(a, panel, False))
     assert all(poison.covers(x) for x in found if x.nbytes), "the results lie where no poison was"
     assert_same_bits(found, expected)
     assert not any(jnp.isnan(x).any() for x in found)
 
 
-@pytest.mark.parametrize("panel", [panel for panel in panels() if panel.right == 8], ids=str)
+@pytest.mark.parametrize("panel", ONE_EACH, ids=str)
 def test_bad_values_stay_in_their_matrix_and_right_of_their_column(panel: Panel):
     good = np.random.default_rng(3).standard_normal((8, panel.rows, panel.width), dtype=np.float32)
     bad = good.copy()
@@ -152,7 +189,7 @@ def test_bad_values_stay_in_their_matrix_and_right_of_their_column(panel: Panel)
     for (matrix, (row, column)), value in zip(places.items(), [np.nan, np.inf, -np.inf, np.nan], strict=True):
         bad[matrix, row, column] = value
     (h, tau, t, _), (good_h, good_tau, good_t, _) = (
-        tuple(np.asarray(x) for x in factor(embedded(panel, x), panel, True, True)) for x in (bad, good)
+        tuple(np.asarray(x) for x in factor(embedded(panel, x), panel, True)) for x in (bad, good)
     )
     h, good_h = h[panel.place], good_h[panel.place]
     untouched = [0, 3, 5, 7]
@@ -167,13 +204,13 @@ def test_bad_values_stay_in_their_matrix_and_right_of_their_column(panel: Panel)
         assert not np.isfinite(np.diagonal(h[matrix])[column:]).any()
 
 
-def test_each_variant_launches_its_own_kernel():
-    variants = [variant[:3] for variant in _native.panel_variants()]
-    runs = [Panel(variant, 4, 4, 0, 1) for variant in variants]
-    a = np.zeros((2, 4, 5), np.float32)
+def test_each_kernel_launches_itself():
+    runs = list({(panel.regime, panel.variant): panel for panel in PANELS if panel.rows == panel.width == 1}.values())
+    matrices_of = {panel: jnp.zeros((2, *panel.shape), jnp.float32) for panel in runs}
 
     def run():
-        return [jax.block_until_ready(factor(a, panel, False, False)) for panel in runs]
+        return [jax.block_until_ready(factor(matrices_of[panel], panel, panel.offset > 0)) for panel in runs]
 
     run()
-    assert own_kernels(launched_kernels(run)) == variants
+    expected = [scheduled_kernel(Step(0, 1, 1, panel.regime, panel.variant, None)) for panel in runs]
+    assert own_kernels(launched_kernels(run)) == expected

@@ -9,20 +9,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxqr.schedule import Step
 from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
 
 # Demangled (`panel_kernel<8, 4, 1, 8>`, by some `panel_kernel<(int)8, …>`) or not (`panel_kernelILi8ELi4E…`).
-_PANEL_KERNEL = re.compile(
-    r"panel_kernel(?:<\s*(?:\(int\))?(\d+),\s*(?:\(int\))?(\d+),\s*(?:\(int\))?(\d+)|ILi(\d+)ELi(\d+)ELi(\d+)E)"
-)
+_PANEL_KERNEL = re.compile(r"(tiny_|cluster_panel_|panel_)kernel(?:<([^>]*)>|I((?:Li\d+E)+)E)")
+_REGIMES = {"tiny_": "tiny", "panel_": "cta", "cluster_panel_": "cluster"}
+
+Kernel = tuple[str, tuple[int, ...]]
+"""A panel kernel's regime, and the numbers of its variant that its name has: not a cluster's number of blocks."""
 
 
-def panel_variant(kernel_name: str) -> tuple[int, int, int]:
-    """(row_lanes, rows_per_lane, cols_per_lane) in the name of a panel kernel."""
+def panel_kernel(kernel_name: str) -> Kernel:
+    """The kernel of that name."""
     match = _PANEL_KERNEL.search(kernel_name)
     assert match, kernel_name
-    row_lanes, rows_per_lane, cols_per_lane = (int(number) for number in match.groups() if number)
-    return row_lanes, rows_per_lane, cols_per_lane
+    regime, numbers = _REGIMES[match[1]], tuple(map(int, re.findall(r"\d+", match[2] or match[3])))
+    return regime, numbers[: {"tiny": 5, "cta": 3, "cluster": 2}[regime]]
+
+
+def scheduled_kernel(step: Step) -> Kernel:
+    """The kernel of a step."""
+    assert step.variant is not None
+    return step.regime, step.variant[:2] if step.regime == "cluster" else step.variant
 
 
 def launched_kernels(run: Callable[[], object]) -> list[str]:
@@ -44,14 +53,14 @@ def launched_kernels(run: Callable[[], object]) -> list[str]:
     return [name for _, name in sorted(events)]
 
 
-def own_kernels(names: Iterable[str]) -> list[str | tuple[int, int, int]]:
-    """This package's kernels among them, in order: a panel's variant, or "block_reflector"."""
-    own: list[str | tuple[int, int, int]] = []
+def own_kernels(names: Iterable[str]) -> list[str | Kernel]:
+    """This package's kernels among them, in order: a panel's, or "block_reflector"."""
+    own: list[str | Kernel] = []
     for name in names:
         if "block_reflector_kernel" in name:
             own.append("block_reflector")
-        elif "panel_kernel" in name:
-            own.append(panel_variant(name))
+        elif _PANEL_KERNEL.search(name):
+            own.append(panel_kernel(name))
     return own
 
 

@@ -1,0 +1,39 @@
+// The panel kernels of all regimes behind one interface, by the name of the regime and the numbers of the variant.
+#ifndef JAXQR_FFI_REGIMES_H_
+#define JAXQR_FFI_REGIMES_H_
+
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "panel.h"
+
+namespace jaxqr {
+
+// "tiny", "cta" or "cluster", and the numbers of a TinyVariant, PanelVariant or ClusterVariant.
+struct PanelKernelName {
+  std::string_view regime;
+  std::vector<int64_t> variant;
+};
+
+std::string text_of(const PanelKernelName& name);
+
+// One panel's kernel.
+struct PanelKernel {
+  const char* mismatch;  // why it cannot factor the panel, or nullptr if it can; then the rest holds
+  int64_t shared_bytes;  // dynamic shared memory of a CTA
+  // As launch_panel in panel.h.
+  std::function<cudaError_t(const float* src, float* h, float* tau, float* t, __half* halves, cudaStream_t stream)>
+      launch;
+};
+
+PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, bool has_t);
+
+}  // namespace jaxqr
+
+#endif  // JAXQR_FFI_REGIMES_H_

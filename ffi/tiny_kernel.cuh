@@ -1,0 +1,331 @@
+// Tiny-regime factorization: part of a warp, a warp or a few warps factor one whole matrix, all of it in registers.
+//
+// Ownership. Lane (p, l) of a matrix holds the columns l, l + kColumnLanes, … (kCols of them), and of these the rows
+// p·kRows … p·kRows + kRows-1. The row parts p lie in kRowLanes groups of lanes of each of kWarps warps. Neighbouring
+// lanes read and write neighbouring columns of a row.
+//
+// A reflector. The owners of column k write it to shared memory, every lane reads its part of it (x) and sums x·c for
+// its columns c (the owner's sum is Σx²). The sums of the parts are added by shuffles and, between warps, through
+// shared memory. As in the panel kernel (LAPACK slarfg, slarf):
+//     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
+// The update moves each row up by one register, the first of a part behind its last, so that the pivot is always in
+// register 0 and no code depends on k: row k of H leaves when it is final. A set of kColumnLanes columns retires when
+// its last reflector is made.
+//
+// Synchronization. Within a warp __syncwarp: two buffers for x, one barrier a reflector, between the write of x and its
+// reads; the buffer of reflector k is written again at k+2, past the barrier of k+1. Between the warps of a matrix a
+// named barrier in the same manner. Every warp of a matrix passes the same barriers, whatever the data are: what
+// decides on a rescue has the same bits in all of its lanes.
+//
+// Range: as in the panel kernel, columns are scaled at load, and where Σx² < 2^-80 the owners publish x again, scaled.
+// Where Σx² is not finite they publish zeros, and alpha counts as NaN: the column and all later ones become NaN, and
+// finished columns, which share registers' rows with them, see only zeros.
+//
+// Resources. (kCols + 1)·kRows registers a lane for columns and x; 8·(kRows + 4) bytes of shared memory a part, and
+// 8·(kWarps + 1) a column of a matrix of several warps.
+#ifndef JAXQR_FFI_TINY_KERNEL_CUH_
+#define JAXQR_FFI_TINY_KERNEL_CUH_
+
+#include <cstdint>
+
+#include "panel_kernel.cuh"
+#include "ptx.cuh"
+#include "warp.cuh"
+
+namespace jaxqr {
+
+// Warps of a CTA. Where a lane holds many registers, small CTAs fill an SM better.
+template <int kCols, int kWarps, int kRows>
+inline constexpr int kTinyWarps = kCols * kRows < 128 ? 4 : 2 * kWarps;
+
+// Warps an SM, a bound on the registers that the compiler may use: as many as do not make it spill.
+template <int kCols, int kRows>
+inline constexpr int kTinyResidentWarps = (kCols + 1) * kRows <= 16    ? 40
+                                          : (kCols + 1) * kRows <= 32  ? 32
+                                          : (kCols + 1) * kRows <= 48  ? 24
+                                          : (kCols + 1) * kRows <= 64  ? 20
+                                          : (kCols + 1) * kRows <= 96  ? 16
+                                          : (kCols + 1) * kRows <= 128 ? 12
+                                                                       : 8;
+
+namespace tiny {
+
+// Shared memory by its 32-bit address: a generic pointer would be made anew at every reflector.
+__device__ __forceinline__ float4 load4(uint32_t address) {
+  float4 value;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "r"(address));
+  return value;
+}
+__device__ __forceinline__ float load1(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
+  return value;
+}
+__device__ __forceinline__ void store4(uint32_t address, float4 value) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value.x), "f"(value.y), "f"(value.z),
+               "f"(value.w)
+               : "memory");
+}
+__device__ __forceinline__ void store1(uint32_t address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+}  // namespace tiny
+
+template <int kColumnLanes, int kCols, int kRowLanes, int kWarps, int kRows>
+__global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
+                                  kTinyResidentWarps<kCols, kRows> / kTinyWarps<kCols, kWarps, kRows>)
+    tiny_kernel(const float* src, float* h, float* tau_out, int64_t batch, int m, int n) {
+  constexpr int kCtaWarps = kTinyWarps<kCols, kWarps, kRows>;
+  constexpr int kLanes = kColumnLanes * kRowLanes;  // of a matrix in a warp
+  constexpr int kGroups = 32 / kLanes;              // matrices of a warp
+  constexpr int kParts = kRowLanes * kWarps;
+  constexpr int kMaxWidth = kColumnLanes * kCols;
+  // Where one part holds all rows, rows leave the registers in steps of this many reflectors: the code of each step is
+  // compiled for its rows.
+  constexpr int kStageSteps = kParts > 1 ? kColumnLanes : kRows <= 16 ? 4 : 8;
+  // Of a dot product, for latency and for roundings without a bias.
+  constexpr int kChains = kRows <= 8 || kParts > 1 ? 2 : 4;
+  constexpr float kLargest = 0x1.fffffep127f;
+  constexpr int kPitch = kRows + 4;                                     // of the parts of x: other banks
+  constexpr int kBuffer = kGroups * kRowLanes * kPitch;                 // of one x
+  constexpr int kExchange = kWarps > 1 ? (kWarps + 1) * kMaxWidth : 0;  // the warps' sums and the pivot row
+  static_assert(kRows % 4 == 0 && kRows % kColumnLanes == 0 && kParts * kRows >= kMaxWidth,
+                "float4 items; a set's pivots lie in one part; a row for every pivot");
+  static_assert(32 % kLanes == 0 && kColumnLanes % kStageSteps == 0, "whole groups of lanes, whole stages");
+  static_assert(kWarps == 1 || (kLanes == 32 && kCols == 4), "whole matrices; exchanged by float4");
+
+  __shared__ __align__(16) float storage[kCtaWarps * 2 * kBuffer + kCtaWarps / kWarps * 2 * kExchange];
+
+  const int lane = ptx::recomputed(static_cast<int>(threadIdx.x % 32));
+  const int warp = __shfl_sync(kFullWarp, threadIdx.x / 32, 0);
+  const int column_lane = lane % kColumnLanes, row_lane = lane / kColumnLanes % kRowLanes, group = lane / kLanes;
+  const int matrix_warp = warp % kWarps, part = matrix_warp * kRowLanes + row_lane;
+
+  const int64_t warp_first = (int64_t{blockIdx.x} * kCtaWarps + warp) / kWarps * kGroups;
+  if (warp_first >= batch) return;
+  // Lanes without a matrix repeat the last one and write nothing.
+  const bool exists = kGroups == 1 || warp_first + group < batch;
+  const int64_t matrix = exists ? warp_first + group : batch - 1;
+  const int columns = exists ? n : 0;  // to be written
+
+  const uint32_t shared = static_cast<uint32_t>(ptx::recomputed(static_cast<int>(ptx::shared_address(storage))));
+  const uint32_t buffers = shared + 4 * (warp * 2 * kBuffer + (group * kRowLanes + row_lane) * kPitch);
+  const uint32_t exchanges = shared + 4 * (kCtaWarps * 2 * kBuffer + warp / kWarps * 2 * kExchange);
+  uint32_t buffer = buffers, exchange = exchanges;
+
+  // Of all warps of the matrix.
+  const auto barrier = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + warp / kWarps), "n"(32 * kWarps) : "memory"); };
+  // The largest value of the parts that share a column lane, in all of them.
+  const auto largest_part = [&](float value) {
+#pragma unroll
+    for (int mask = kColumnLanes; mask < kLanes; mask *= 2)
+      value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, mask));
+    if constexpr (kWarps > 1) {
+      barrier();
+      if (row_lane == 0) tiny::store1(exchange + 4 * (matrix_warp * kColumnLanes + column_lane), value);
+      barrier();
+      value = tiny::load1(exchange + 4 * column_lane);
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w)
+        value = fmaxf(value, tiny::load1(exchange + 4 * (w * kColumnLanes + column_lane)));
+      barrier();
+    }
+    return value;
+  };
+
+  float a[kCols][kRows], factor[kCols], tau_own[kCols];  // factor: what a register of the column is times in H
+  {
+    const float* const source = src + matrix * (int64_t{m} * n) + part * kRows * n + column_lane;
+    int limit[kCols];
+#pragma unroll
+    for (int c = 0; c < kCols; ++c) limit[c] = column_lane + c * kColumnLanes < n ? m - part * kRows : 0;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) a[c][r] = r < limit[c] ? source[r * n + c * kColumnLanes] : 0.0f;
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kCols; ++c) {
+    float magnitude = 0.0f;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) magnitude = fmaxf(magnitude, fabsf(a[c][r]));
+    const float scale = power_of_two_scale(largest_part(magnitude));
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) a[c][r] *= scale;
+    factor[c] = reciprocal_of_scale(scale);
+    tau_own[c] = 0.0f;
+  }
+  // In place, a lane that repeats the last matrix must have read it before its owner writes.
+  __syncwarp();
+
+  const int reflectors = min(m - 1, n);                         // a last row has no tail: tau 0
+  float* target = h + matrix * (int64_t{m} * n) + column_lane;  // row k
+
+#pragma unroll
+  for (int set = 0; set < kCols; ++set) {
+    const int pivot_part = set * kColumnLanes / kRows;
+    const bool has_pivot = kParts == 1 || part == pivot_part;
+#pragma unroll
+    for (int stage = 0; stage < kColumnLanes / kStageSteps; ++stage) {
+      const int first = set * kColumnLanes + stage * kStageSteps;
+      const int rows = pivot_part == kParts - 1 ? kRows - first % kRows : kRows;  // of the registers still in use
+      const int stage_end = min(reflectors, first + kStageSteps);
+#pragma unroll 1
+      for (int k = first; k < stage_end; ++k) {
+        const int owner = k - set * kColumnLanes;
+        const auto publish = [&] {
+          if (column_lane == owner) {
+#pragma unroll
+            for (int r = 0; r < rows; r += 4)
+              tiny::store4(buffer + 4 * r, {a[set][r], a[set][r + 1], a[set][r + 2], a[set][r + 3]});
+          }
+          __syncwarp();
+        };
+        publish();
+
+        float x[kRows], sums[kCols], sum_of_squares, alpha, pivot_row[kCols];  // sums: of x·c below the pivot
+        const auto sum_up = [&] {
+#pragma unroll
+          for (int r = 0; r < rows; r += 4) {
+            const float4 item = tiny::load4(buffer + 4 * r);
+            x[r] = item.x;
+            x[r + 1] = item.y;
+            x[r + 2] = item.z;
+            x[r + 3] = item.w;
+          }
+          if constexpr (kParts == 1) alpha = x[0];
+          if (has_pivot) x[0] = 0.0f;
+#pragma unroll
+          for (int c = set; c < kCols; ++c) {
+            float chains[kChains] = {};
+#pragma unroll
+            for (int r = kParts == 1 ? 1 : 0; r < rows; ++r)
+              chains[r % kChains] = fmaf(x[r], a[c][r], chains[r % kChains]);
+            sums[c] = chains[0] + chains[1];
+            if constexpr (kChains == 4) sums[c] += chains[2] + chains[3];
+          }
+#pragma unroll
+          for (int mask = kColumnLanes; mask < kLanes; mask *= 2) {
+#pragma unroll
+            for (int c = set; c < kCols; ++c) sums[c] += __shfl_xor_sync(kFullWarp, sums[c], mask);
+          }
+          if constexpr (kWarps == 1) {
+            sum_of_squares = __shfl_sync(kFullWarp, sums[set], owner, kColumnLanes);
+#pragma unroll
+            for (int c = set; c < kCols; ++c) {
+              pivot_row[c] = a[c][0];
+              if constexpr (kParts > 1)
+                pivot_row[c] = __shfl_sync(kFullWarp, a[c][0], pivot_part * kColumnLanes + column_lane, kLanes);
+            }
+            if constexpr (kParts > 1) alpha = tiny::load1(buffer + 4 * (pivot_part - row_lane) * kPitch);
+          } else {
+            const uint32_t own = exchange + 16 * column_lane, pivots = 4 * kWarps * kMaxWidth;
+            if (row_lane == 0) {
+              tiny::store4(own + 4 * matrix_warp * kMaxWidth, {sums[0], sums[1], sums[2], sums[3]});
+              if (matrix_warp * kRowLanes == pivot_part)
+                tiny::store4(own + pivots, {a[0][0], a[1][0], a[2][0], a[3][0]});
+            }
+            barrier();
+            const uint32_t owners = exchange + 16 * owner + 4 * set;
+#pragma unroll
+            for (int w = 0; w < kWarps; ++w) {
+              const float4 item = tiny::load4(own + 4 * w * kMaxWidth);
+              const float of_warp[4] = {item.x, item.y, item.z, item.w},
+                          of_owner = tiny::load1(owners + 4 * w * kMaxWidth);
+#pragma unroll
+              for (int c = set; c < kCols; ++c) sums[c] = w == 0 ? of_warp[c] : sums[c] + of_warp[c];
+              sum_of_squares = w == 0 ? of_owner : sum_of_squares + of_owner;
+            }
+            const float4 item = tiny::load4(own + pivots);
+            pivot_row[0] = item.x;
+            pivot_row[1] = item.y;
+            pivot_row[2] = item.z;
+            pivot_row[3] = item.w;
+            alpha = tiny::load1(owners + pivots);
+          }
+        };
+        sum_up();
+
+        float rescale = 1.0f;
+        bool zero_tail = false;
+        const bool ordinary = sum_of_squares >= 0x1p-80f && sum_of_squares <= kLargest;
+        if (!(kGroups == 1 ? ordinary : __all_sync(kFullWarp, ordinary))) {
+          // The other matrices of the warp come along and get the same bits again.
+          float magnitude = 0.0f;
+#pragma unroll 1
+          for (int r = 0; r < rows; r += 4) {
+            const float4 item = tiny::load4(buffer + 4 * r);
+            if (r > 0 || !has_pivot) magnitude = fmaxf(magnitude, fabsf(item.x));
+            magnitude = fmaxf(fmaxf(magnitude, fabsf(item.y)), fmaxf(fabsf(item.z), fabsf(item.w)));
+          }
+          magnitude = largest_part(magnitude);
+          if (!(sum_of_squares <= kLargest)) {
+            rescale = __int_as_float(0x7fc00000);
+          } else if (!ordinary) {
+            zero_tail = magnitude == 0.0f;
+            if (!zero_tail) rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
+          }
+          __syncwarp();
+          if (column_lane == owner) {
+#pragma unroll
+            for (int r = 0; r < rows; ++r) a[set][r] = isnan(rescale) ? 0.0f : a[set][r] * rescale;
+          }
+          publish();
+          sum_up();
+          if (isnan(rescale)) alpha = rescale;
+          if (zero_tail) alpha = 1.0f;  // any but 0, so that the scalars are finite
+        }
+
+        Reflector reflector = make_reflector(alpha, sum_of_squares);
+        if (zero_tail) reflector.tau = 0.0f;
+        const float beta = reflector.beta * reciprocal_of_scale(rescale);
+        float coefficient[kCols];
+#pragma unroll
+        for (int c = set; c < kCols; ++c) {
+          const float projection = fmaf(reflector.inverse, sums[c], pivot_row[c]);
+          coefficient[c] = reflector.neg_inverse_beta * projection;
+          const float updated = fmaf(-reflector.tau, projection, pivot_row[c]);
+          // Selected, not branched: what follows is the chain from one reflector to the next.
+          const bool finished = c == set && column_lane < owner, own = c == set && column_lane == owner;
+          coefficient[c] = finished || own ? 0.0f : coefficient[c];
+          const float result = own && !zero_tail ? beta : finished || own ? a[c][0] : updated;
+          if (has_pivot && column_lane + c * kColumnLanes < columns) target[c * kColumnLanes] = result * factor[c];
+          const float around = has_pivot ? 0.0f : fmaf(-coefficient[c], x[0], a[c][0]);
+#pragma unroll
+          for (int r = 1; r < rows; ++r) a[c][r - 1] = fmaf(-coefficient[c], x[r], a[c][r]);
+          a[c][rows - 1] = around;
+        }
+        if (column_lane == owner) {
+          factor[set] = reflector.inverse;
+          tau_own[set] = reflector.tau;
+        }
+        target += n;
+        buffer = 2 * buffers + 4 * kBuffer - buffer;
+        if constexpr (kWarps > 1) exchange = 2 * exchanges + 4 * kExchange - exchange;
+      }
+    }
+
+    // Register r of a part holds its row r + shift, counted around; of the part with the next pivot the rows before
+    // that are gone, and of the parts before it all.
+    const int done = min(reflectors, (set + 1) * kColumnLanes), column = column_lane + set * kColumnLanes;
+    const int shift = kParts == 1 ? done : done % kRows, next_part = kParts == 1 ? 0 : done / kRows;
+    const int limit = column < columns && part >= next_part ? min(kRows, m - part * kRows) : 0;
+    const int around = kParts > 1 && part > next_part ? -kRows : kRows;
+    float* const retired = target + (part * kRows - done) * n + set * kColumnLanes;
+#pragma unroll
+    for (int r = 0; r < (kParts == 1 ? kRows - set * kColumnLanes : kRows); ++r) {
+      int row = r + shift;
+      if (kParts > 1 && row >= kRows) row += around;
+      if (row < limit) retired[row * n] = a[set][r] * factor[set];
+    }
+    if (column < min(columns, m) && part == 0) tau_out[matrix * min(m, n) + column] = tau_own[set];
+  }
+}
+
+}  // namespace jaxqr
+
+#endif  // JAXQR_FFI_TINY_KERNEL_CUH_

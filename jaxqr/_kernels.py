@@ -1,0 +1,219 @@
+"""The compiled CUDA kernels: what each can factor, and how long it takes: the cost model behind ``jaxqr.schedule``.
+
+Every constant is a fit to measurements on an H200 (``jaxqr_driver sweep``), in nanoseconds. Only the comparison of
+plans matters, not the absolute times.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jaxqr import _native
+
+Variant = tuple[int, ...]
+"""The numbers that name a kernel within its regime."""
+
+MAX_FUSED_WIDTH = 64
+"""The widest block reflector of the fused update kernel, and the widest panel with one."""
+
+_CLUSTER_SIZES = (2, 4, 8)  # blocks that share a panel: as many as every device with clusters takes
+_LAUNCH = 1500.0
+_REGISTERS = 65536
+
+
+@dataclass(frozen=True)
+class Device:
+    """What planning knows of a GPU. Rates are what kernels reach, not data-sheet peaks.
+
+    Attributes:
+      kind: JAX's ``device_kind``, or the part of it that names the model.
+      multiprocessors: streaming multiprocessors.
+      shared_bytes: shared memory that one thread block, and one multiprocessor, can use.
+      bandwidth: device memory, bytes a second.
+      flops: float32 operations a second.
+      clusters: whether thread blocks can form clusters.
+    """
+
+    kind: str
+    multiprocessors: int
+    shared_bytes: int
+    bandwidth: float
+    flops: float
+    clusters: bool = False
+
+
+class Panel(NamedTuple):
+    """What a panel kernel is asked for: ``with_reflectors`` with what the fused update takes, ``whole`` matrices."""
+
+    rows: int
+    width: int
+    with_reflectors: bool
+    whole: bool
+
+
+@dataclass(frozen=True)
+class TinyKernel:
+    """A row of ``tiny_variants.h``: whole matrices by parts of a warp, a warp, or a few."""
+
+    column_lanes: int
+    cols_per_lane: int
+    row_lanes: int
+    warps: int
+    rows_per_lane: int
+
+    regime = "tiny"
+
+    @property
+    def variant(self) -> Variant:
+        return self.column_lanes, self.cols_per_lane, self.row_lanes, self.warps, self.rows_per_lane
+
+    def fits(self, panel: Panel, device: Device) -> bool:
+        del device
+        return (
+            panel.whole
+            and not panel.with_reflectors
+            and panel.rows <= self.row_lanes * self.warps * self.rows_per_lane
+            and panel.width <= self.column_lanes * self.cols_per_lane
+        )
+
+    def seconds(self, panel: Panel, batch: int, device: Device) -> float:
+        """A chain of reflectors, or the instructions of all warps."""
+        elements = self.rows_per_lane * self.cols_per_lane
+        warps = self.warps * math.ceil(batch * self.column_lanes * self.row_lanes / 32)
+        latency = 80 + panel.width * (52 + 2.5 * elements)
+        issue = 10.3 * elements + panel.width * (29 + 2.03 * elements)
+        return 1e-9 * (2600 + max(latency, warps * issue / (4 * device.multiprocessors) + 0.3 * latency))
+
+
+@dataclass(frozen=True)
+class CtaKernel:
+    """A row of ``panel_variants.h``: a panel by one thread block."""
+
+    row_lanes: int
+    rows_per_lane: int
+    cols_per_lane: int
+    max_warps: int
+
+    regime = "cta"
+
+    @property
+    def variant(self) -> Variant:
+        return self.row_lanes, self.rows_per_lane, self.cols_per_lane
+
+    @property
+    def _rows(self) -> int:
+        return self.row_lanes * self.rows_per_lane
+
+    @property
+    def _columns_per_warp(self) -> int:
+        return 32 // self.row_lanes * self.cols_per_lane
+
+    def _shared_bytes(self, panel: Panel) -> int:
+        """Scalars of the widest panel, the columns at full height and four rows apart, and for T a square."""
+        t_side = (32 if panel.width <= 32 else 64) if panel.with_reflectors else 0
+        return 28 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width + 4 * t_side**2
+
+    def fits(self, panel: Panel, device: Device) -> bool:
+        return (
+            panel.rows <= self._rows
+            and panel.width <= self._columns_per_warp * self.max_warps
+            and not (panel.with_reflectors and panel.width > MAX_FUSED_WIDTH)
+            and self._shared_bytes(panel) <= device.shared_bytes
+        )
+
+    def seconds(self, panel: Panel, batch: int, device: Device) -> float:
+        """A chain of reflectors, or the instructions of all resident thread blocks."""
+        width, warps = panel.width, math.ceil(panel.width / self._columns_per_warp)
+        registers = min(128, 8 * math.ceil((52 + self.rows_per_lane * self.cols_per_lane) / 8))
+        by_shared_memory = device.shared_bytes // self._shared_bytes(panel)
+        resident = max(1, min(by_shared_memory, _REGISTERS // (registers * 32 * warps), 64 // warps, 32))
+        multiply_adds = self.rows_per_lane * (2 * self.cols_per_lane + 1)
+        latency = 5600 + 1.17 * self._rows + width * (265 + 3.4 * multiply_adds)
+        issue = width * (30 + 0.34 * multiply_adds) * (warps + 1) / 2 + 0.66 * self._rows * width
+        if panel.with_reflectors:
+            latency += 212 * width + 0.115 * self._rows * width**2 / warps
+            issue += 3.5 * width**2
+        return _waves(batch, resident, latency, issue, device)
+
+
+@dataclass(frozen=True)
+class ClusterKernel:
+    """A row of ``cluster_variants.h`` and a number of thread blocks: a panel by a cluster of them."""
+
+    rows_per_lane: int
+    cols_per_lane: int
+    max_warps: int
+    blocks: int
+
+    regime = "cluster"
+
+    @property
+    def variant(self) -> Variant:
+        return self.rows_per_lane, self.cols_per_lane, self.blocks
+
+    def _shared_bytes(self, panel: Panel) -> int:
+        """Scalars, barriers and exchanges of the widest panel, the columns' rows of a block, and for T a square."""
+        widest = self.cols_per_lane * self.max_warps
+        t_side = (32 if panel.width <= 32 else 64) if panel.with_reflectors else 0
+        rows = 32 * (self.rows_per_lane + math.ceil(widest / 32))
+        return 200 * widest + 16 * self.max_warps + 4 * rows * panel.width + 4 * t_side**2
+
+    def fits(self, panel: Panel, device: Device) -> bool:
+        return (
+            device.clusters
+            and panel.rows - panel.width <= 32 * self.rows_per_lane * self.blocks
+            and panel.width <= self.cols_per_lane * self.max_warps
+            and self._shared_bytes(panel) <= device.shared_bytes
+        )
+
+    def seconds(self, panel: Panel, batch: int, device: Device) -> float:
+        """A chain of reflectors, which two blocks on a multiprocessor slow down by a quarter."""
+        width, warps = panel.width, math.ceil(panel.width / self.cols_per_lane)
+        elements = self.rows_per_lane * self.cols_per_lane
+        registers = min(255, 100 + elements)
+        resident = max(1, min(device.shared_bytes // self._shared_bytes(panel), _REGISTERS // (registers * 32 * warps)))
+        latency = 6600 + 10 * self.rows_per_lane + width * (385 + 4.8 * elements + 10 * self.blocks + 6 * width)
+        return _waves(batch, min(resident, 2), latency, 0.62 * latency, device, self.blocks)
+
+
+Kernel = TinyKernel | CtaKernel | ClusterKernel
+
+
+@functools.cache
+def kernels() -> tuple[Kernel, ...]:
+    """All compiled panel kernels."""
+    variants = _native.kernels()
+    return (
+        *(TinyKernel(*variant) for variant in variants["tiny"]),
+        *(CtaKernel(*variant) for variant in variants["cta"]),
+        *(ClusterKernel(*variant, blocks) for variant in variants["cluster"] for blocks in _CLUSTER_SIZES),
+    )
+
+
+def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
+    """Time of the update of ``columns`` columns by the block-reflector kernel."""
+    wide, tiles = width > 32, math.ceil(rows / 64)
+    latency, issue = 4000 + tiles * (1900 + 650 * wide), 2000 + tiles * (1550 + 600 * wide)
+    return _waves(batch * math.ceil(columns / 64), 2, latency, issue, device)
+
+
+def matmul_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
+    """Time of the same by matrix products: a dozen launches, and arithmetic or memory traffic."""
+    arithmetic = 4 * batch * rows * width * columns / (0.5 * device.flops)
+    traffic = 4 * batch * rows * (6 * columns + width) / device.bandwidth
+    return 12e-9 * _LAUNCH + max(arithmetic, traffic)
+
+
+def _waves(units: int, resident: int, latency: float, issue: float, device: Device, blocks: int = 1) -> float:
+    """Seconds of a launch of ``units`` clusters of ``blocks`` thread blocks, ``resident`` blocks on a multiprocessor.
+
+    One alone takes ``latency`` nanoseconds; several on a multiprocessor take at least ``issue`` nanoseconds each.
+    """
+    places = device.multiprocessors // blocks
+    resident = min(resident, math.ceil(units / places))
+    waves = units / (resident * places)
+    waves = waves if waves > 4 else math.ceil(waves)
+    return 1e-9 * (_LAUNCH + waves * max(latency, resident * issue))
