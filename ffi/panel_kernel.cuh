@@ -6,8 +6,8 @@
 //
 // One reduction a reflector. The owner of column k publishes the raw column x (zero at and above row k, and alpha =
 // element k apart) in shared memory. Every warp that still owns columns past k reads it and computes, in one pass and
-// one reduction, Σx² and Σx·c for its columns c: from these and c_k follow beta, tau and the update, each warp
-// computing the same bits of the scalars (LAPACK slarfg, slarf)
+// one reduction, Σx·c for its columns c; the owner also Σx², and from it and alpha the scalars, which it publishes too.
+// With c_k follows the update (LAPACK slarfg, slarf)
 //     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
 // Then the owner of column k+1, already up to date, publishes it.
 //
@@ -19,9 +19,8 @@
 //
 // Range. Every column is multiplied at load by its own exact power of two (maximum in [1, 2)) and R's part divided by
 // it at store; reflectors and tau do not feel it. Orthogonal updates never let a column grow, so no square overflows.
-// Where Σx² < 2^-80 (a tail that is tiny against its own column) each warp repeats the sums with x times another exact
-// power of two: a decision on Σx² that every warp takes alike, without communication. An exactly zero tail gives tau =
-// 0 and keeps alpha.
+// Where Σx² < 2^-80 (a tail that is tiny against its own column) the owner repeats the sums with x times another exact
+// power of two, and so do all who find it among the scalars. An exactly zero tail gives tau = 0 and keeps alpha.
 //
 // Resources. About kRowsPerLane·(kCols + 1) data registers a lane; width·rows floats of shared memory, plus width² for
 // T.
@@ -31,30 +30,27 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "panel.h"
 #include "ptx.cuh"
+#include "reflector.cuh"
 #include "reflector_halves.h"
+#include "t_factor.cuh"
 #include "warp.cuh"
 
 namespace jaxqr {
 
-// Panels wider than this have no T here: the fused update does not take them.
-inline constexpr int kMaxTWidth = 64;
-
 // What a CTA shares beside the reflectors: one entry a column of the panel, at offsets known to the compiler.
 template <int kMaxWidth>
 struct __align__(16) PanelScalars {
-  uint64_t published[kMaxWidth];  // mbarriers
-  float scale[kMaxWidth], alpha[kMaxWidth], beta[kMaxWidth], tau[kMaxWidth];
-  float vscale[kMaxWidth];  // v = vscale · published column, below the pivot
+  ReflectorScalars reflectors[kMaxWidth];
+  uint64_t published[kMaxWidth], made[kMaxWidth];  // mbarriers: the column is there, and its scalars
+  float scale[kMaxWidth], alpha[kMaxWidth], beta[kMaxWidth];
 };
 
 // Columns lie this far apart in shared memory: float4 aligned, and neighbouring columns in different banks.
 __host__ __device__ constexpr int column_pitch(int rows) { return rows + 4; }
-
-// T is made from a square matrix padded to this many rows and columns.
-__host__ __device__ constexpr int coupling_pitch(int width) { return width <= 32 ? 32 : 64; }
 
 // Dynamic shared memory: the scalars, the columns [width, column_pitch(rows)], and for T the coupling matrix.
 template <int kMaxWidth>
@@ -63,47 +59,17 @@ constexpr int panel_shared_bytes(int rows, int width, bool has_t) {
          (has_t ? 4 * coupling_pitch(width) * coupling_pitch(width) : 0);
 }
 
-struct Reflector {
-  float beta, tau;
-  float inverse;           // v = x·inverse
-  float neg_inverse_beta;  // -1/beta = tau·inverse
-};
-
-// LAPACK slarfg from alpha and a normal Σx² > 0: each result within about half a unit of its last place, whatever the
-// roundings on the way. The square and alpha - beta carry their rounding errors along, roots and reciprocals are
-// approximations with a Newton step each.
-__device__ __forceinline__ Reflector make_reflector(float alpha, float sum_of_squares) {
-  const float magnitude = fabsf(alpha), alpha_square = alpha * alpha, square = alpha_square + sum_of_squares;
-  const float rest = square - alpha_square;
-  const float square_error =
-      ((alpha_square - (square - rest)) + (sum_of_squares - rest)) + fmaf(alpha, alpha, -alpha_square);
-  const float guess = ptx::rsqrt_approx(square), half_guess = 0.5f * guess;
-  const float rough = square * guess, residual = fmaf(-rough, rough, square) + square_error;
-  const float norm = fmaf(half_guess, residual, rough);
-  const float norm_error = fmaf(half_guess, residual, rough - norm);
-  const float inverse_norm = fmaf(guess, fmaf(-norm_error, guess, fmaf(-norm, guess, 1.0f)), guess);
-  const float distance = magnitude + norm;  // |alpha - beta|
-  const float distance_error = (magnitude - (distance - norm)) + norm_error;
-  const float inverse_guess = ptx::rcp_approx(distance);
-  const float inverse =
-      fmaf(inverse_guess, fmaf(-distance_error, inverse_guess, fmaf(-distance, inverse_guess, 1.0f)), inverse_guess);
-  return {-copysignf(norm, alpha), fmaf(magnitude, inverse_norm, 1.0f), copysignf(inverse, alpha),
-          copysignf(inverse_norm, alpha)};
-}
-
 // Four rows of a column from `row` on, with zeros down to the pivot's row.
 __device__ __forceinline__ float4 below(float4 x, int row, int pivot) {
   return {row > pivot ? x.x : 0.0f, row + 1 > pivot ? x.y : 0.0f, row + 2 > pivot ? x.z : 0.0f,
           row + 3 > pivot ? x.w : 0.0f};
 }
 
-// T of the panel (columns of V in `reflectors`, R at and above their pivots): G = striu(VᵀV), then
-// T = (I + diag(tau)·G)⁻¹·diag(tau) by substitution on diagonal blocks of 32 and two products for the block between
-// them. No 1/tau. Called by all threads, after a barrier; `coupling` is zero. O(width²·rows) over the warps, then
-// O(32²) by a warp a block.
+// T of the panel (columns of V in `columns`, R at and above their pivots): G = striu(VᵀV), then t_from_coupling. Called
+// by all threads, after a barrier; `coupling` is zero. O(width²·rows) over the warps.
 template <int kPitch>
-__device__ __forceinline__ void make_t(const float* tau, float* reflectors, float* coupling, int rows, int width,
-                                       float* t) {
+__device__ __forceinline__ void make_t(const ReflectorScalars* reflectors, float* columns, float* coupling, int rows,
+                                       int width, float* t) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const int pitch = coupling_pitch(width);  // transposed: coupling[k·pitch + i] = tau_i·G(i, k), i < k
 
@@ -122,7 +88,7 @@ __device__ __forceinline__ void make_t(const float* tau, float* reflectors, floa
     for (int row = tile_k * 4 + 4 * lane; row < rows; row += 128) {
       float4 vi[4];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) vi[c] = *reinterpret_cast<const float4*>(reflectors + column_i[c] + row);
+      for (int c = 0; c < 4; ++c) vi[c] = *reinterpret_cast<const float4*>(columns + column_i[c] + row);
       // At and above the pivots lies R. Columns i < k have only reflector entries below pivot k.
       if (row <= tile_k * 4 + 3) {
 #pragma unroll
@@ -130,7 +96,7 @@ __device__ __forceinline__ void make_t(const float* tau, float* reflectors, floa
       }
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        float4 vk = *reinterpret_cast<const float4*>(reflectors + column_k[c] + row);
+        float4 vk = *reinterpret_cast<const float4*>(columns + column_k[c] + row);
         if (row <= tile_k * 4 + 3) vk = below(vk, row, tile_k * 4 + c);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -145,78 +111,13 @@ __device__ __forceinline__ void make_t(const float* tau, float* reflectors, floa
     const float sum = transposed_sum(sums, lane);
     const int i = tile_i * 4 + lane / 8, k = tile_k * 4 + lane / 2 % 4;
     if (lane % 2 == 0 && i < k && k < width) {
-      const float v_ik = reflectors[i * kPitch + k];  // times the implied 1 of v_k
-      coupling[k * pitch + i] = tau[i] * (sum + v_ik);
+      const float v_ik = columns[i * kPitch + k];  // times the implied 1 of v_k
+      coupling[k * pitch + i] = reflectors[i].tau * (sum + v_ik);
     }
   }
   __syncthreads();
 
-  // X = M⁻¹ of a diagonal block: lane j holds column j; the right-looking order keeps the multiply-adds independent.
-  float* const inverses = reflectors;  // width × width, the reflectors are no longer needed
-  if (warp < pitch / 32) {
-    const int base = 32 * warp, j = base + lane;
-    float x[32];
-#pragma unroll
-    for (int i = 0; i < 32; ++i) x[i] = i == lane ? 1.0f : 0.0f;
-#pragma unroll
-    for (int k = 31; k >= 1; --k) {
-#pragma unroll
-      for (int i4 = 0; i4 < k; i4 += 4) {
-        const float4 m = *reinterpret_cast<const float4*>(coupling + (base + k) * pitch + base + i4);
-        x[i4] = fmaf(-m.x, x[k], x[i4]);
-        if (i4 + 1 < k) x[i4 + 1] = fmaf(-m.y, x[k], x[i4 + 1]);
-        if (i4 + 2 < k) x[i4 + 2] = fmaf(-m.z, x[k], x[i4 + 2]);
-        if (i4 + 3 < k) x[i4 + 3] = fmaf(-m.w, x[k], x[i4 + 3]);
-      }
-    }
-    if (j < width) {
-      const float tau_j = tau[j];
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        if (base + i >= width) break;
-        if (pitch > 32) inverses[(base + i) * width + j] = x[i];
-        t[(base + i) * width + j] = x[i] * tau_j;
-      }
-    }
-  }
-  if (pitch == 32) return;
-
-  // The block between: X₁₂ = -X₁₁·(N₁₂·X₂₂), with Y = N₁₂·X₂₂ kept transposed where the coupling matrix has only zeros.
-  __syncthreads();
-  const int second = width - 32;
-  float* const y = coupling + 32;  // y[i·pitch + j], rows i < 32, columns j < second
-  for (int index = threadIdx.x; index < 8 * 32; index += blockDim.x) {
-    const int i = index / 32 * 4, j = index % 32;
-    if (j >= second) continue;
-    float4 sum = {};
-#pragma unroll 8
-    for (int l = 0; l < second; ++l) {
-      const float4 n = *reinterpret_cast<const float4*>(coupling + (32 + l) * pitch + i);
-      const float x = inverses[(32 + l) * width + 32 + j];
-      sum = {fmaf(n.x, x, sum.x), fmaf(n.y, x, sum.y), fmaf(n.z, x, sum.z), fmaf(n.w, x, sum.w)};
-    }
-    y[i * pitch + j] = sum.x;
-    y[(i + 1) * pitch + j] = sum.y;
-    y[(i + 2) * pitch + j] = sum.z;
-    y[(i + 3) * pitch + j] = sum.w;
-  }
-  __syncthreads();
-  for (int index = threadIdx.x; index < 8 * 32; index += blockDim.x) {
-    const int i = index / 32 * 4, j = index % 32;
-    if (j >= second) continue;
-    float sum[4] = {};
-#pragma unroll 8
-    for (int l = 0; l < 32; ++l) {
-      const float y_lj = y[l * pitch + j];
-#pragma unroll
-      for (int c = 0; c < 4; ++c) sum[c] = fmaf(inverses[(i + c) * width + l], y_lj, sum[c]);
-    }
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      t[(i + c) * width + 32 + j] = -sum[c] * tau[32 + j];
-      t[(32 + j) * width + i + c] = 0.0f;
-    }
-  }
+  t_from_coupling(reflectors, coupling, columns, width, t);
 }
 
 // The widest panel of a variant: as many columns as its warps hold, and no more than its rows.
@@ -272,7 +173,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
 
   extern __shared__ __align__(16) unsigned char shared_memory[];
   PanelScalars<kMaxWidth>& shared = *reinterpret_cast<PanelScalars<kMaxWidth>*>(shared_memory);
-  float* const reflectors = reinterpret_cast<float*>(shared_memory + sizeof(shared));
+  float* const columns = reinterpret_cast<float*>(shared_memory + sizeof(shared));
 
   const int lane = threadIdx.x % 32;
   // Known to be uniform, so that the loop's scalars go to uniform registers.
@@ -282,19 +183,22 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
   const int warp_last = min(width, (warp + 1) * kWarpCols) - 1;  // this warp's last column
   const int64_t matrix = blockIdx.x;
 
-  for (int k = threadIdx.x; k < width; k += blockDim.x) ptx::mbarrier_init(&shared.published[k], kRowLanes);
+  for (int k = threadIdx.x; k < width; k += blockDim.x) {
+    ptx::mbarrier_init(&shared.published[k], kRowLanes);
+    ptx::mbarrier_init(&shared.made[k], 1);
+  }
   {
     const float* const source = src + matrix * matrix_stride;
     for_each_by_rows<8>(
         kRows, width, [&](int row, int column) { return row < rows ? source[row * row_stride + column] : 0.0f; },
-        [&](int row, int column, float value) { reflectors[column * kPitch + row] = value; });
+        [&](int row, int column, float value) { columns[column * kPitch + row] = value; });
   }
   __syncthreads();
 
   float a[kCols][kRowsPerLane];
 #pragma unroll
   for (int c = 0; c < kCols; ++c) {
-    const float* const column = reflectors + (first + c) * kPitch + 4 * row_lane;
+    const float* const column = columns + (first + c) * kPitch + 4 * row_lane;
     float magnitude = 0.0f;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
@@ -318,7 +222,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
 #pragma unroll
       for (int c = 0; c < kCols; ++c) {
         if (first + c != k) continue;
-        float* const column = reflectors + k * kPitch + 4 * row_lane;
+        float* const column = columns + k * kPitch + 4 * row_lane;
         const int pivot = k - 4 * row_lane;  // compared with an element's own offset, an immediate
 #pragma unroll
         for (int i = stage; i < kItems; ++i) {
@@ -341,8 +245,9 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
 
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) {
-    const int stage_end = min(warp_last + 1, (stage + 1) * kItemRows);
-    for (int k = stage * kItemRows; k < stage_end; ++k) {
+    // Applies reflector k to this warp's columns; of an own one also makes the scalars.
+    const auto step = [&](int k, auto is_own) {
+      constexpr bool kOwn = decltype(is_own)::value;
       const int pivot_lane = (k - stage * kItemRows) / 4, pivot_q = k % 4;
       float pivot_row[kCols];  // element k of this lane's columns
 #pragma unroll
@@ -353,7 +258,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
       }
 
       ptx::mbarrier_wait_first_phase(&shared.published[k]);
-      const float* const column = reflectors + k * kPitch + 4 * row_lane;
+      const float* const column = columns + k * kPitch + 4 * row_lane;
       float4 kept[kKeepReflector ? kItems : 1];
       if constexpr (kKeepReflector) {
 #pragma unroll
@@ -380,23 +285,23 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
           }
         }
       };
-      const float alpha = shared.alpha[k];
 
-      float sums[kCols + 1];  // of x·factor with this lane's columns and with itself
+      constexpr int kSums = kCols + kOwn;
+      float sums[kSums];  // of x·factor with this lane's columns and, of an own one, with itself
       const auto sum_up = [&](float factor) {
-        float chains[kChains][kCols + 1] = {};
+        float chains[kChains][kSums] = {};
         for_each_item([&](int i, float4 item) {
           const float x[4] = {item.x * factor, item.y * factor, item.z * factor, item.w * factor};
 #pragma unroll
           for (int q = 0; q < 4; ++q) {
-            float (&chain)[kCols + 1] = chains[q % kChains];
+            float (&chain)[kSums] = chains[q % kChains];
 #pragma unroll
             for (int c = 0; c < kCols; ++c) chain[c] = fmaf(x[q], a[c][4 * i + q], chain[c]);
-            chain[kCols] = fmaf(x[q], x[q], chain[kCols]);
+            if constexpr (kOwn) chain[kCols] = fmaf(x[q], x[q], chain[kCols]);
           }
         });
 #pragma unroll
-        for (int c = 0; c <= kCols; ++c) {
+        for (int c = 0; c < kSums; ++c) {
           if constexpr (kChains == 4) {
             sums[c] = (chains[0][c] + chains[1][c]) + (chains[2][c] + chains[3][c]);
           } else {
@@ -406,55 +311,68 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
         group_sum<kRowLanes>(sums);
       };
       sum_up(1.0f);
-      float rescale = 1.0f;
-      bool zero_tail = false;
-      if (sums[kCols] < 0x1p-80f) {
-        float magnitude = 0.0f;
-        for_each_item([&](int, float4 item) {
-          magnitude = fmaxf(fmaxf(magnitude, fmaxf(fabsf(item.x), fabsf(item.y))), fmaxf(fabsf(item.z), fabsf(item.w)));
-        });
-        magnitude = group_max<kRowLanes>(magnitude);
-        zero_tail = magnitude == 0.0f;
-        if (!zero_tail) {
-          rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
-          sum_up(rescale);
+
+      ReflectorScalars scalars;
+      if constexpr (kOwn) {
+        const float alpha = shared.alpha[k];
+        float rescale = 1.0f;
+        bool zero_tail = false;
+        if (sums[kCols] < 0x1p-80f) {
+          float magnitude = 0.0f;
+          for_each_item([&](int, float4 item) {
+            magnitude =
+                fmaxf(fmaxf(magnitude, fmaxf(fabsf(item.x), fabsf(item.y))), fmaxf(fabsf(item.z), fabsf(item.w)));
+          });
+          magnitude = group_max<kRowLanes>(magnitude);
+          zero_tail = magnitude == 0.0f;
+          if (!zero_tail) {
+            rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
+            sum_up(rescale);
+          }
         }
+        Reflector reflector = make_reflector(alpha * rescale, sums[kCols]);
+        if (zero_tail) reflector = {alpha, 0.0f, 0.0f, 0.0f};
+        scalars = {reflector.tau, reflector.inverse, reflector.neg_inverse_beta, rescale};
+        if (lane == 0) {
+          shared.reflectors[k] = scalars;
+          ptx::mbarrier_arrive(&shared.made[k]);
+          shared.beta[k] = reflector.beta * reciprocal_of_scale(rescale);
+          tau_out[ptx::recomputed(matrix) * width + k] = reflector.tau;
+        }
+      } else {
+        ptx::mbarrier_wait_first_phase(&shared.made[k]);
+        scalars = shared.reflectors[k];
+        if (scalars.rescale != 1.0f) sum_up(scalars.rescale);
       }
 
-      Reflector reflector = make_reflector(alpha * rescale, sums[kCols]);
-      if (zero_tail) reflector = {alpha, 0.0f, 0.0f, 0.0f};
-      if (k >= warp * kWarpCols && lane == 0) {
-        shared.beta[k] = reflector.beta * reciprocal_of_scale(rescale);
-        shared.vscale[k] = reflector.inverse * rescale;
-        shared.tau[k] = reflector.tau;
-        tau_out[ptx::recomputed(matrix) * width + k] = reflector.tau;
-      }
       // The published x is zero at row k, whose elements become c_k - tau·(c_k + Σv·c).
       float coefficient[kCols];
 #pragma unroll
       for (int c = 0; c < kCols; ++c) {
-        const float projection = fmaf(reflector.inverse, sums[c], pivot_row[c]);
-        coefficient[c] = rescale * reflector.neg_inverse_beta * projection;
-        pivot_row[c] = fmaf(-reflector.tau, projection, pivot_row[c]);
+        const float projection = fmaf(scalars.inverse, sums[c], pivot_row[c]);
+        coefficient[c] = scalars.neg_inverse_beta * scalars.rescale * projection;
+        pivot_row[c] = fmaf(-scalars.tau, projection, pivot_row[c]);
       }
       for_each_item([&](int i, float4 item) {
 #pragma unroll
         for (int c = 0; c < kCols; ++c) {
-          if (first + c > k) {  // not a zero factor: finished columns must not see Inf or NaN
-            float* const rows_of_item = &a[c][4 * i];
-            rows_of_item[0] = fmaf(-coefficient[c], item.x, rows_of_item[0]);
-            rows_of_item[1] = fmaf(-coefficient[c], item.y, rows_of_item[1]);
-            rows_of_item[2] = fmaf(-coefficient[c], item.z, rows_of_item[2]);
-            rows_of_item[3] = fmaf(-coefficient[c], item.w, rows_of_item[3]);
-            if (i == stage && row_lane == pivot_lane) {
+          if (kOwn && first + c <= k) continue;  // not a zero factor: finished columns must not see Inf or NaN
+          float* const rows_of_item = &a[c][4 * i];
+          rows_of_item[0] = fmaf(-coefficient[c], item.x, rows_of_item[0]);
+          rows_of_item[1] = fmaf(-coefficient[c], item.y, rows_of_item[1]);
+          rows_of_item[2] = fmaf(-coefficient[c], item.z, rows_of_item[2]);
+          rows_of_item[3] = fmaf(-coefficient[c], item.w, rows_of_item[3]);
+          if (i == stage && row_lane == pivot_lane) {
 #pragma unroll
-              for (int q = 0; q < 4; ++q) rows_of_item[q] = q == pivot_q ? pivot_row[c] : rows_of_item[q];
-            }
+            for (int q = 0; q < 4; ++q) rows_of_item[q] = q == pivot_q ? pivot_row[c] : rows_of_item[q];
           }
         }
       });
       if (k + 1 >= warp * kWarpCols && k < warp_last) publish(k + 1, stage);
-    }
+    };
+    const int stage_end = min(warp_last + 1, (stage + 1) * kItemRows), own = min(warp * kWarpCols, stage_end);
+    for (int k = stage * kItemRows; k < own; ++k) step(k, std::false_type{});
+    for (int k = max(own, stage * kItemRows); k < stage_end; ++k) step(k, std::true_type{});
   }
 
   // R joins V in shared memory, in the rows that the reflectors leave zero, and both go out by rows.
@@ -463,7 +381,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
   for (int c = 0; c < kCols; ++c) {
     if (first + c >= width) break;
     const float unscale = reciprocal_of_scale(shared.scale[first + c]), beta = shared.beta[first + c] * unscale;
-    float* const column = reflectors + (first + c) * kPitch + 4 * row_lane;
+    float* const column = columns + (first + c) * kPitch + 4 * row_lane;
     const int pivot = first + c - 4 * row_lane;
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
@@ -483,13 +401,14 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
     for_each_by_rows<8>(
         rows, width,
         [&](int row, int column) {
-          const float value = reflectors[column * kPitch + row];
-          return row > column ? value * shared.vscale[column] : value;
+          const float value = columns[column * kPitch + row];
+          const ReflectorScalars& scalars = shared.reflectors[column];
+          return row > column ? value * (scalars.inverse * scalars.rescale) : value;
         },
         [&](int row, int column, float value) {
           target[row * row_stride + column] = value;
           if (!has_t) return;
-          reflectors[column * kPitch + row] = value;
+          columns[column * kPitch + row] = value;
           const float v = kReflectorScale * (row > column ? value : row == column ? 1.0f : 0.0f);
           const __half high = __float2half_rn(v);
           __half* const parts = halves + int64_t{row} * 2 * pitch + column;
@@ -507,10 +426,10 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
   }
 
   if (has_t) {
-    float* const coupling = reflectors + kPitch * width;
+    float* const coupling = columns + kPitch * width;
     for (int i = threadIdx.x; i < coupling_pitch(width) * coupling_pitch(width); i += blockDim.x) coupling[i] = 0.0f;
     __syncthreads();
-    make_t<kPitch>(shared.tau, reflectors, coupling, rows, width, t_out + matrix * width * width);
+    make_t<kPitch>(shared.reflectors, columns, coupling, rows, width, t_out + matrix * width * width);
   }
 }
 

@@ -28,8 +28,8 @@
 
 #include <cstdint>
 
-#include "panel_kernel.cuh"
 #include "ptx.cuh"
+#include "reflector.cuh"
 #include "warp.cuh"
 
 namespace jaxqr {

@@ -114,7 +114,7 @@ class CtaKernel:
     def _shared_bytes(self, panel: Panel) -> int:
         """Scalars of the widest panel, the columns at full height and four rows apart, and for T a square."""
         t_side = (32 if panel.width <= 32 else 64) if panel.with_reflectors else 0
-        return 28 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width + 4 * t_side**2
+        return 44 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width + 4 * t_side**2
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
@@ -173,9 +173,11 @@ class ClusterKernel:
         """A chain of reflectors, which two blocks on a multiprocessor slow down by a quarter."""
         width, warps = panel.width, math.ceil(panel.width / self.cols_per_lane)
         elements = self.rows_per_lane * self.cols_per_lane
-        registers = min(255, 100 + elements)
+        registers = min(255, math.ceil(100 + 0.8 * elements))
         resident = max(1, min(device.shared_bytes // self._shared_bytes(panel), _REGISTERS // (registers * 32 * warps)))
-        latency = 6600 + 10 * self.rows_per_lane + width * (385 + 4.8 * elements + 10 * self.blocks + 6 * width)
+        latency = 3500 + width * (385 + 3.5 * elements + 9.4 * self.blocks + 2.4 * width)
+        if panel.with_reflectors:
+            latency += 2850 + width * (5.8 * self.rows_per_lane + 2.8 * width - 61)
         return _waves(batch, min(resident, 2), latency, 0.62 * latency, device, self.blocks)
 
 
