@@ -37,10 +37,9 @@
 #include <cstdint>
 
 #include "cluster_ptx.cuh"
-#include "mma.cuh"
 #include "ptx.cuh"
 #include "reflector.cuh"
-#include "reflector_halves.h"
+#include "reflector_halves.cuh"
 #include "t_factor.cuh"
 #include "warp.cuh"
 
@@ -60,12 +59,17 @@ struct __align__(16) ClusterShared {
   float received[2][kMaxWarps][kCols][kExchangePitch];  // a row a column
 };
 
-// Dynamic shared memory: the above, the columns [width, 32·(rows_per_lane + top_items)], top first, and for T the
-// coupling matrix.
+// Columns lie this far apart in shared memory: float4 aligned, and neighbouring columns in different banks.
+__host__ __device__ constexpr int cluster_pitch(int top_items, int rows_per_lane) {
+  return 32 * (top_items + rows_per_lane) + 4;
+}
+
+// Dynamic shared memory: the above, the columns [width, cluster_pitch], top first, and for T the coupling matrix.
 template <int kCols, int kMaxWarps>
 constexpr int cluster_shared_bytes(int rows_per_lane, int width, bool has_t) {
   const int top_items = (kCols * kMaxWarps + 31) / 32;
-  return static_cast<int>(sizeof(ClusterShared<kCols, kMaxWarps>)) + 4 * 32 * (rows_per_lane + top_items) * width +
+  return static_cast<int>(sizeof(ClusterShared<kCols, kMaxWarps>)) +
+         4 * cluster_pitch(top_items, rows_per_lane) * width +
          (has_t ? 4 * coupling_pitch(width) * coupling_pitch(width) : 0);
 }
 
@@ -98,23 +102,6 @@ __device__ __forceinline__ void store_row(float* row, int count, bool vectors, c
     for (int c = 0; c < kCols; ++c) {
       if (c < count) row[c] = values[c];
     }
-  }
-}
-
-// One row of reflectors as pairs of halves (reflector_halves.h): kCols from column `first` on, and the zeros that
-// follow the `last` ones.
-template <int kCols>
-__device__ __forceinline__ void store_halves(__half* row, int first, int pitch, bool last, const float (&v)[kCols]) {
-#pragma unroll
-  for (int c = 0; c < kCols; c += 4) {
-    const SplitQuad parts = split(
-        {kReflectorScale * v[c], kReflectorScale * v[c + 1], kReflectorScale * v[c + 2], kReflectorScale * v[c + 3]});
-    *reinterpret_cast<uint2*>(row + first + c) = parts.high;
-    *reinterpret_cast<uint2*>(row + pitch + first + c) = parts.low;
-  }
-  if (last && first + kCols < pitch) {
-    *reinterpret_cast<uint2*>(row + first + kCols) = {};
-    *reinterpret_cast<uint2*>(row + pitch + first + kCols) = {};
   }
 }
 
@@ -165,7 +152,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
   constexpr int kTopItems = (Shared::kMaxWidth + 31) / 32;
   constexpr int kItems = kRowsPerLane / 4;
   constexpr int kTop = 32 * kTopItems;                                        // rows of the top, in shared memory
-  constexpr int kPitch = kTop + 32 * kRowsPerLane;                            // of a column in shared memory
+  constexpr int kPitch = cluster_pitch(kTopItems, kRowsPerLane);              // of a column in shared memory
   constexpr int kGroup = 32 / kCols;                                          // lanes that get the same column's sum
   constexpr int kChains = kRowsPerLane <= 4 ? 1 : kRowsPerLane <= 8 ? 2 : 4;  // as in panel_kernel
   constexpr int kPeers = (kMaxClusterCtas + kGroup - 1) / kGroup;             // a lane sends to at most so many CTAs
@@ -432,9 +419,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
   __syncwarp();
   {
     float* const target = h + matrix * matrix_stride + first;
-    const int pitch = static_cast<int>(reflector_pitch(width));
-    __half* const halves = halves_out + matrix * rows * 2 * pitch;
-    const bool last = first + kCols >= width;
     float vscale[kCols], unscale[kCols];
 #pragma unroll
     for (int c = 0; c < kCols; ++c) {
@@ -449,36 +433,29 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
       for (int c = 0; c < kCols; ++c) {
         float4 item = {};
         if (c < count) item = *reinterpret_cast<const float4*>(column + c * kPitch + kTop + 4 * (lane + 32 * i));
-        const float factor = c < count ? vscale[c] : 0.0f;
-        v[0][c] = item.x * factor;
-        v[1][c] = item.y * factor;
-        v[2][c] = item.z * factor;
-        v[3][c] = item.w * factor;
+        v[0][c] = item.x * vscale[c];
+        v[1][c] = item.y * vscale[c];
+        v[2][c] = item.z * vscale[c];
+        v[3][c] = item.w * vscale[c];
       }
       const int row = rest_row + 4 * (lane + 32 * i);
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        if (row + q >= rows) continue;
-        store_row<kCols>(target + (row + q) * row_stride, count, vectors, v[q]);
-        if (has_t) store_halves<kCols>(halves + int64_t{row + q} * 2 * pitch, first, pitch, last, v[q]);
+        if (row + q < rows) store_row<kCols>(target + (row + q) * row_stride, count, vectors, v[q]);
       }
     }
     if (rank == 0) {
 #pragma unroll
       for (int s = 0; s < kTopItems; ++s) {
         const int row = lane + 32 * s;
-        float values[kCols], v[kCols];
+        float values[kCols];
 #pragma unroll
         for (int c = 0; c < kCols; ++c) {
           const int k = first + c;
           const float value = c < count ? column[c * kPitch + row] : 0.0f;
-          v[c] = c >= count || row < k ? 0.0f : row == k ? 1.0f : value * vscale[c];
-          values[c] = row > k ? v[c] : unscale[c] * (row < k ? value : shared.beta[k]);
+          values[c] = row > k ? value * vscale[c] : unscale[c] * (row < k ? value : shared.beta[k]);
         }
-        if (row < width) {
-          store_row<kCols>(target + row * row_stride, count, vectors, values);
-          if (has_t) store_halves<kCols>(halves + int64_t{row} * 2 * pitch, first, pitch, last, v);
-        }
+        if (row < width) store_row<kCols>(target + row * row_stride, count, vectors, values);
       }
       if (lane < count) tau_out[matrix * width + first + lane] = shared.reflectors[first + lane].tau;
     }
@@ -515,8 +492,31 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
     }
   }
   ptx::cluster_arrive_relaxed();
-  if (has_t && rank == 0) {
-    t_from_coupling(shared.reflectors, coupling, columns, width, t_out + matrix * width * width);
+  if (has_t) {
+    const int pitch = static_cast<int>(reflector_pitch(width)), warps = blockDim.x / 32;
+    const int below_top = min(32 * kRowsPerLane, rows - rest_row);
+    __half* const halves = halves_out + matrix * rows * 2 * pitch;
+    for (int k = lane; k < pitch; k += 32) {
+      const bool inside = k < width;
+      const float vscale = inside ? vscale_of(k) : 0.0f;
+      const float* const column = columns + min(k, width - 1) * kPitch;
+#pragma unroll 4
+      for (int row = warp; row < below_top; row += warps) {
+        store_halves(halves + int64_t{rest_row + row} * 2 * pitch + k, pitch,
+                     inside ? vscale * column[kTop + row] : 0.0f);
+      }
+      if (rank > 0) continue;
+      for (int row = warp; row < width; row += warps) {
+        store_halves(halves + row * 2 * pitch + k, pitch,
+                     !inside || row < k ? 0.0f
+                     : row == k         ? 1.0f
+                                        : vscale * column[row]);
+      }
+    }
+    if (rank == 0) {
+      __syncthreads();
+      t_from_coupling(shared.reflectors, coupling, columns, width, t_out + matrix * width * width);
+    }
   }
   ptx::cluster_wait();
 #endif

@@ -6,8 +6,8 @@
 //
 // One reduction a reflector. The owner of column k publishes the raw column x (zero at and above row k, and alpha =
 // element k apart) in shared memory. Every warp that still owns columns past k reads it and computes, in one pass and
-// one reduction, Σx·c for its columns c; the owner also Σx², and from it and alpha the scalars, which it publishes too.
-// With c_k follows the update (LAPACK slarfg, slarf)
+// one reduction, Σx² and Σx·c for its columns c: from these and c_k follow beta, tau and the update, each warp
+// computing the same bits of the scalars (LAPACK slarfg, slarf)
 //     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
 // Then the owner of column k+1, already up to date, publishes it.
 //
@@ -19,8 +19,9 @@
 //
 // Range. Every column is multiplied at load by its own exact power of two (maximum in [1, 2)) and R's part divided by
 // it at store; reflectors and tau do not feel it. Orthogonal updates never let a column grow, so no square overflows.
-// Where Σx² < 2^-80 (a tail that is tiny against its own column) the owner repeats the sums with x times another exact
-// power of two, and so do all who find it among the scalars. An exactly zero tail gives tau = 0 and keeps alpha.
+// Where Σx² < 2^-80 (a tail that is tiny against its own column) each warp repeats the sums with x times another exact
+// power of two: a decision on Σx² that every warp takes alike, without communication. An exactly zero tail gives tau =
+// 0 and keeps alpha.
 //
 // Resources. About kRowsPerLane·(kCols + 1) data registers a lane; width·rows floats of shared memory, plus width² for
 // T.
@@ -30,12 +31,11 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "panel.h"
 #include "ptx.cuh"
 #include "reflector.cuh"
-#include "reflector_halves.h"
+#include "reflector_halves.cuh"
 #include "t_factor.cuh"
 #include "warp.cuh"
 
@@ -45,7 +45,7 @@ namespace jaxqr {
 template <int kMaxWidth>
 struct __align__(16) PanelScalars {
   ReflectorScalars reflectors[kMaxWidth];
-  uint64_t published[kMaxWidth], made[kMaxWidth];  // mbarriers: the column is there, and its scalars
+  uint64_t published[kMaxWidth];  // mbarriers
   float scale[kMaxWidth], alpha[kMaxWidth], beta[kMaxWidth];
 };
 
@@ -183,10 +183,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
   const int warp_last = min(width, (warp + 1) * kWarpCols) - 1;  // this warp's last column
   const int64_t matrix = blockIdx.x;
 
-  for (int k = threadIdx.x; k < width; k += blockDim.x) {
-    ptx::mbarrier_init(&shared.published[k], kRowLanes);
-    ptx::mbarrier_init(&shared.made[k], 1);
-  }
+  for (int k = threadIdx.x; k < width; k += blockDim.x) ptx::mbarrier_init(&shared.published[k], kRowLanes);
   {
     const float* const source = src + matrix * matrix_stride;
     for_each_by_rows<8>(
@@ -245,9 +242,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
 
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) {
-    // Applies reflector k to this warp's columns; of an own one also makes the scalars.
-    const auto step = [&](int k, auto is_own) {
-      constexpr bool kOwn = decltype(is_own)::value;
+    const int stage_end = min(warp_last + 1, (stage + 1) * kItemRows);
+    for (int k = stage * kItemRows; k < stage_end; ++k) {
       const int pivot_lane = (k - stage * kItemRows) / 4, pivot_q = k % 4;
       float pivot_row[kCols];  // element k of this lane's columns
 #pragma unroll
@@ -285,23 +281,23 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
           }
         }
       };
+      const float alpha = shared.alpha[k];
 
-      constexpr int kSums = kCols + kOwn;
-      float sums[kSums];  // of x·factor with this lane's columns and, of an own one, with itself
+      float sums[kCols + 1];  // of x·factor with this lane's columns and with itself
       const auto sum_up = [&](float factor) {
-        float chains[kChains][kSums] = {};
+        float chains[kChains][kCols + 1] = {};
         for_each_item([&](int i, float4 item) {
           const float x[4] = {item.x * factor, item.y * factor, item.z * factor, item.w * factor};
 #pragma unroll
           for (int q = 0; q < 4; ++q) {
-            float (&chain)[kSums] = chains[q % kChains];
+            float (&chain)[kCols + 1] = chains[q % kChains];
 #pragma unroll
             for (int c = 0; c < kCols; ++c) chain[c] = fmaf(x[q], a[c][4 * i + q], chain[c]);
-            if constexpr (kOwn) chain[kCols] = fmaf(x[q], x[q], chain[kCols]);
+            chain[kCols] = fmaf(x[q], x[q], chain[kCols]);
           }
         });
 #pragma unroll
-        for (int c = 0; c < kSums; ++c) {
+        for (int c = 0; c <= kCols; ++c) {
           if constexpr (kChains == 4) {
             sums[c] = (chains[0][c] + chains[1][c]) + (chains[2][c] + chains[3][c]);
           } else {
@@ -311,68 +307,54 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
         group_sum<kRowLanes>(sums);
       };
       sum_up(1.0f);
-
-      ReflectorScalars scalars;
-      if constexpr (kOwn) {
-        const float alpha = shared.alpha[k];
-        float rescale = 1.0f;
-        bool zero_tail = false;
-        if (sums[kCols] < 0x1p-80f) {
-          float magnitude = 0.0f;
-          for_each_item([&](int, float4 item) {
-            magnitude =
-                fmaxf(fmaxf(magnitude, fmaxf(fabsf(item.x), fabsf(item.y))), fmaxf(fabsf(item.z), fabsf(item.w)));
-          });
-          magnitude = group_max<kRowLanes>(magnitude);
-          zero_tail = magnitude == 0.0f;
-          if (!zero_tail) {
-            rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
-            sum_up(rescale);
-          }
+      float rescale = 1.0f;
+      bool zero_tail = false;
+      if (sums[kCols] < 0x1p-80f) {
+        float magnitude = 0.0f;
+        for_each_item([&](int, float4 item) {
+          magnitude = fmaxf(fmaxf(magnitude, fmaxf(fabsf(item.x), fabsf(item.y))), fmaxf(fabsf(item.z), fabsf(item.w)));
+        });
+        magnitude = group_max<kRowLanes>(magnitude);
+        zero_tail = magnitude == 0.0f;
+        if (!zero_tail) {
+          rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
+          sum_up(rescale);
         }
-        Reflector reflector = make_reflector(alpha * rescale, sums[kCols]);
-        if (zero_tail) reflector = {alpha, 0.0f, 0.0f, 0.0f};
-        scalars = {reflector.tau, reflector.inverse, reflector.neg_inverse_beta, rescale};
-        if (lane == 0) {
-          shared.reflectors[k] = scalars;
-          ptx::mbarrier_arrive(&shared.made[k]);
-          shared.beta[k] = reflector.beta * reciprocal_of_scale(rescale);
-          tau_out[ptx::recomputed(matrix) * width + k] = reflector.tau;
-        }
-      } else {
-        ptx::mbarrier_wait_first_phase(&shared.made[k]);
-        scalars = shared.reflectors[k];
-        if (scalars.rescale != 1.0f) sum_up(scalars.rescale);
       }
 
+      Reflector reflector = make_reflector(alpha * rescale, sums[kCols]);
+      if (zero_tail) reflector = {alpha, 0.0f, 0.0f, 0.0f};
+      if (k >= warp * kWarpCols && lane == 0) {
+        shared.beta[k] = reflector.beta * reciprocal_of_scale(rescale);
+        shared.reflectors[k] = {reflector.tau, reflector.inverse, reflector.neg_inverse_beta, rescale};
+        tau_out[ptx::recomputed(matrix) * width + k] = reflector.tau;
+      }
       // The published x is zero at row k, whose elements become c_k - tau·(c_k + Σv·c).
       float coefficient[kCols];
 #pragma unroll
       for (int c = 0; c < kCols; ++c) {
-        const float projection = fmaf(scalars.inverse, sums[c], pivot_row[c]);
-        coefficient[c] = scalars.neg_inverse_beta * scalars.rescale * projection;
-        pivot_row[c] = fmaf(-scalars.tau, projection, pivot_row[c]);
+        const float projection = fmaf(reflector.inverse, sums[c], pivot_row[c]);
+        coefficient[c] = rescale * reflector.neg_inverse_beta * projection;
+        pivot_row[c] = fmaf(-reflector.tau, projection, pivot_row[c]);
       }
       for_each_item([&](int i, float4 item) {
 #pragma unroll
         for (int c = 0; c < kCols; ++c) {
-          if (kOwn && first + c <= k) continue;  // not a zero factor: finished columns must not see Inf or NaN
-          float* const rows_of_item = &a[c][4 * i];
-          rows_of_item[0] = fmaf(-coefficient[c], item.x, rows_of_item[0]);
-          rows_of_item[1] = fmaf(-coefficient[c], item.y, rows_of_item[1]);
-          rows_of_item[2] = fmaf(-coefficient[c], item.z, rows_of_item[2]);
-          rows_of_item[3] = fmaf(-coefficient[c], item.w, rows_of_item[3]);
-          if (i == stage && row_lane == pivot_lane) {
+          if (first + c > k) {  // not a zero factor: finished columns must not see Inf or NaN
+            float* const rows_of_item = &a[c][4 * i];
+            rows_of_item[0] = fmaf(-coefficient[c], item.x, rows_of_item[0]);
+            rows_of_item[1] = fmaf(-coefficient[c], item.y, rows_of_item[1]);
+            rows_of_item[2] = fmaf(-coefficient[c], item.z, rows_of_item[2]);
+            rows_of_item[3] = fmaf(-coefficient[c], item.w, rows_of_item[3]);
+            if (i == stage && row_lane == pivot_lane) {
 #pragma unroll
-            for (int q = 0; q < 4; ++q) rows_of_item[q] = q == pivot_q ? pivot_row[c] : rows_of_item[q];
+              for (int q = 0; q < 4; ++q) rows_of_item[q] = q == pivot_q ? pivot_row[c] : rows_of_item[q];
+            }
           }
         }
       });
       if (k + 1 >= warp * kWarpCols && k < warp_last) publish(k + 1, stage);
-    };
-    const int stage_end = min(warp_last + 1, (stage + 1) * kItemRows), own = min(warp * kWarpCols, stage_end);
-    for (int k = stage * kItemRows; k < own; ++k) step(k, std::false_type{});
-    for (int k = max(own, stage * kItemRows); k < stage_end; ++k) step(k, std::true_type{});
+    }
   }
 
   // R joins V in shared memory, in the rows that the reflectors leave zero, and both go out by rows.
@@ -409,18 +391,16 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
           target[row * row_stride + column] = value;
           if (!has_t) return;
           columns[column * kPitch + row] = value;
-          const float v = kReflectorScale * (row > column ? value : row == column ? 1.0f : 0.0f);
-          const __half high = __float2half_rn(v);
-          __half* const parts = halves + int64_t{row} * 2 * pitch + column;
-          parts[0] = high;
-          parts[pitch] = __float2half_rn(v - __half2float(high));
+          store_halves(halves + int64_t{row} * 2 * pitch + column, pitch,
+                       row > column    ? value
+                       : row == column ? 1.0f
+                                       : 0.0f);
         });
     if (has_t && pitch > width) {
       for_each_by_rows<1>(
           rows, pitch - width, [](int, int) { return 0.0f; },
           [&](int row, int column, float) {
-            __half* const parts = halves + int64_t{row} * 2 * pitch + width + column;
-            parts[0] = parts[pitch] = __float2half_rn(0.0f);
+            store_halves(halves + int64_t{row} * 2 * pitch + width + column, pitch, 0.0f);
           });
     }
   }

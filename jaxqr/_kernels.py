@@ -114,7 +114,7 @@ class CtaKernel:
     def _shared_bytes(self, panel: Panel) -> int:
         """Scalars of the widest panel, the columns at full height and four rows apart, and for T a square."""
         t_side = (32 if panel.width <= 32 else 64) if panel.with_reflectors else 0
-        return 44 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width + 4 * t_side**2
+        return 36 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width + 4 * t_side**2
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
@@ -158,7 +158,7 @@ class ClusterKernel:
         """Scalars, barriers and exchanges of the widest panel, the columns' rows of a block, and for T a square."""
         widest = self.cols_per_lane * self.max_warps
         t_side = (32 if panel.width <= 32 else 64) if panel.with_reflectors else 0
-        rows = 32 * (self.rows_per_lane + math.ceil(widest / 32))
+        rows = 32 * (self.rows_per_lane + math.ceil(widest / 32)) + 4
         return 200 * widest + 16 * self.max_warps + 4 * rows * panel.width + 4 * t_side**2
 
     def fits(self, panel: Panel, device: Device) -> bool:
