@@ -1,4 +1,4 @@
-"""Command line: `python -m benchmarks contest|users|random` runs a suite; `compare` and `readme` read what was kept."""
+"""Command line: `python -m benchmarks contest|users|random|family` runs a suite; `compare`, `readme` read reports."""
 
 import argparse
 import dataclasses
@@ -24,7 +24,12 @@ _ROOT = Path(__file__).resolve().parent.parent
 _RESULTS = _ROOT / "benchmarks" / "results"
 
 # The random suite asks for ratios over many shapes: short programs, because compiling takes most of its time.
-_PROTOCOLS = {"contest": Protocol(), "users": Protocol(), "random": Protocol(max_calls=10, seconds=0.5)}
+_PROTOCOLS = {
+    "contest": Protocol(),
+    "users": Protocol(),
+    "random": Protocol(max_calls=10, seconds=0.5),
+    "family": Protocol(),
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,7 +85,7 @@ def _run(
     json_path: Path | None,
     plots: Path | None,
 ) -> int:
-    peers = [JAX] if suite == "random" else installed_peers(wanted)
+    peers = [JAX] if suite in ("random", "family") else installed_peers(wanted)
     protocol = dataclasses.replace(_PROTOCOLS[suite], repeats=repeats)
     names = ", ".join(peer.name for peer in peers)
     print(f"{suite}: {len(selected)} cases on {jax.devices()[0].device_kind}; jaxqr and {names}", flush=True)

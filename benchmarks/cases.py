@@ -1,4 +1,4 @@
-"""The cases of the three suites, and their inputs: seeded NumPy float32, the same bits on every machine."""
+"""The cases of the four suites, and their inputs: seeded NumPy float32, the same bits on every machine."""
 
 import math
 import os
@@ -21,9 +21,10 @@ class Case:
     Attributes:
       name: unique within its suite.
       batch, m, n: the input is float32 `[batch, m, n]`.
-      kind: a key of `KINDS`, or "mixed": each matrix draws its own.
+      kind: a key of `KINDS`, or "statistics", or "mixed": each matrix draws its own.
       condition: columns are scaled by logspace(0, -condition, n).
       timed: whether the suite times the case, or only checks it.
+      operation: what is done to the batch: "geqrf", or in the family suite a key of `family.OPERATIONS`.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Case:
     kind: str = "dense"
     condition: int = 0
     timed: bool = True
+    operation: str = "geqrf"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -73,7 +75,7 @@ class Case:
 def _shape_kind(case: Case, rng: np.random.Generator, block: np.ndarray) -> None:
     """Turns a block of dense matrices into the case's kind, in place."""
     if case.kind != "mixed":
-        KINDS[case.kind](rng, block, case.condition)
+        _ALL_KINDS[case.kind](rng, block, case.condition)
         return
     names = list(MIXED_WEIGHTS)
     weights = np.array([MIXED_WEIGHTS[name] for name in names], float)
@@ -126,6 +128,13 @@ def _upper(rng: np.random.Generator, a: np.ndarray, condition: int) -> None:
     _add_to_diagonal(a, 0.25)
 
 
+def _statistics(rng: np.random.Generator, a: np.ndarray, condition: int) -> None:
+    """What optimizers of second order keep: a Gram matrix of low rank, damped."""
+    n = a.shape[-1]
+    gradient = a[..., : max(1, n // 4)]
+    a[:] = gradient @ gradient.mT / np.float32(n) + np.float32(1e-4) * np.eye(n, dtype=np.float32)
+
+
 def _add_to_diagonal(a: np.ndarray, last: float) -> None:
     k = min(a.shape[-2:])
     a[..., range(k), range(k)] += np.linspace(1, last, k, dtype=np.float32)
@@ -141,6 +150,7 @@ KINDS: dict[str, Callable[[np.random.Generator, np.ndarray, int], None]] = {
     "nearcollinear": _nearcollinear,
     "upper": _upper,
 }
+_ALL_KINDS = {**KINDS, "statistics": _statistics}  # the contest has no such matrices
 MIXED_WEIGHTS = {"dense": 6, "rankdef": 1, "nearrank": 1, "clustered": 1, "band": 1, "rowscale": 1, "nearcollinear": 1}
 
 
@@ -225,4 +235,21 @@ def random_shapes(count: int = 200, seed: int = 0) -> list[Case]:
     return cases
 
 
-SUITES: dict[str, Callable[[], list[Case]]] = {"contest": contest, "users": users, "random": random_shapes}
+def family() -> list[Case]:
+    """Q, QᵀC and gradients on the contest's shapes, and the QR of a SOAP-like optimizer's step."""
+    shapes = [(40, 176), (40, 352), (640, 512), (60, 1024), (8, 2048), (2, 4096)]
+    cases = [
+        Case(f"{operation}-{batch}x{n}", batch, n, n, condition=1, operation=operation)
+        for operation in ("householder_product", "qr", "ormqr")
+        for batch, n in shapes
+    ]
+    gradient = Case("gradient-48x512", 48, 512, 512, operation="gradient")
+    return [*cases, gradient, Case("soap-24x512", 24, 512, 512, "statistics", operation="installed")]
+
+
+SUITES: dict[str, Callable[[], list[Case]]] = {
+    "contest": contest,
+    "users": users,
+    "random": random_shapes,
+    "family": family,
+}

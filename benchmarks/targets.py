@@ -19,6 +19,14 @@ class Target:
 _640X512 = Target(3.3, 2.3, 1.35)
 _60X1024 = Target(2.4, 1.5, 0.75)
 
+_FAMILY_SIZES = ("40x176", "40x352", "640x512", "60x1024", "8x2048", "2x4096")
+
+
+def _family(operation: str, *musts: float) -> dict[str, Target]:
+    """The aim is half of the must."""
+    return {f"{operation}-{size}": Target(must, must / 2) for size, must in zip(_FAMILY_SIZES, musts, strict=True)}
+
+
 CASES = {
     "contest": {
         "20x32-dense": Target(0.012, 0.007, 0.006),
@@ -53,6 +61,13 @@ CASES = {
         "1x65536x128": Target(0.6, 0.25),
     },
     "random": {},
+    "family": {
+        **_family("householder_product", 0.11, 0.33, 3.3, 2.4, 3.7, 9.0),
+        **_family("qr", 0.22, 0.66, 6.6, 4.8, 7.4, 18.0),
+        **_family("ormqr", 0.08, 0.2, 1.6, 1.0, 1.2, 2.5),
+        "gradient-48x512": Target(6.0, 3.0),
+        "soap-24x512": Target(3.0, 1.2),
+    },
 }
 
 CONTEST_MEAN = Target(1.3, 0.72, 0.37)

@@ -41,8 +41,9 @@ constexpr int kColumnTiles = 4;  // tiles of 8 columns a warp
 constexpr float kWeightScale = 0x1p13f;  // brings scaled weights (at most 2) to the upper part of fp16's range
 // Columns with scales outside 2^±kModerate are updated in scaled units.
 constexpr int kModerate = 90;
-// CTAs for which an SM has shared memory at width 64: its registers are shared among as many.
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ / 100 == 9 || __CUDA_ARCH__ / 100 == 10)
+// CTAs that share an SM's registers: two where its shared memory holds them at width 64 and the compiler needs no more
+// registers than that leaves.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 == 9
 constexpr int kResident = 2;
 #else
 constexpr int kResident = 1;

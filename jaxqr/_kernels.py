@@ -1,7 +1,7 @@
 """The compiled CUDA kernels: what each can factor, and how long it takes: the cost model behind ``jaxqr.schedule``.
 
-Every constant is a fit to measurements on an H200 (``jaxqr_driver sweep``), in nanoseconds. Only the comparison of
-plans matters, not the absolute times.
+Every constant is a fit to times of single launches on an H200, in nanoseconds. Only the comparison of plans matters,
+not the absolute times.
 """
 
 from __future__ import annotations
@@ -191,7 +191,11 @@ def kernels() -> tuple[Kernel, ...]:
     return (
         *(TinyKernel(*variant) for variant in variants["tiny"]),
         *(CtaKernel(*variant) for variant in variants["cta"]),
-        *(ClusterKernel(*variant, blocks) for variant in variants["cluster"] for blocks in _CLUSTER_SIZES),
+        *(
+            ClusterKernel(rows_per_lane, cols_per_lane, max_warps, blocks)
+            for rows_per_lane, cols_per_lane, max_warps in variants["cluster"]
+            for blocks in _CLUSTER_SIZES
+        ),
     )
 
 

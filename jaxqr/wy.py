@@ -3,6 +3,7 @@
 V is unit lower trapezoidal and T upper triangular with ``T⁻¹ = diag(1/tau) + striu(VᵀV)`` (Schreiber and Van Loan, "A
 storage-efficient WY representation for products of Householder transformations", 1989). All arrays are float32 with one
 leading batch dimension, whatever precision an update's own products have: an error in T would cost Q its orthogonality.
+(``unit_upper_inverse`` takes any dtype.)
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from jaxqr.precision import Products
 
 # The widest triangle that is inverted by substitution. Wider ones lose digits on smooth matrices, whose VᵀV is large.
 _BASE = 8
+
+# Triangles of this side are inverted whole, for few and large products.
+_LEAF = 64
 
 # Sums over rows are made in this many parts: smooth matrices have terms of one sign, and one long float32 sum of them
 # is rounded the same way again and again.
@@ -35,10 +39,7 @@ def t_factor(v: jax.Array, tau: jax.Array) -> jax.Array:
     """
     width = v.shape[-1]
     strict = tau[:, :, None] * jnp.triu(_gram(v), 1)
-    # Blocks of _BASE, doubled until one covers all: pad with the identity to a power of two of them.
-    side = _BASE
-    while side < width:
-        side *= 2
+    side = _doubled_base(width)  # padded with the identity
     strict = jnp.pad(strict, ((0, 0), (0, side - width), (0, side - width)))
     inverse = _unit_upper_inverse(strict)[:, :width, :width]
     return inverse * tau[:, None, :]
@@ -51,24 +52,60 @@ def apply_transpose(v: jax.Array, t: jax.Array, c: jax.Array, products: Products
     over- or underflows where the result does not (but XLA's CPU backend takes denormals for zeros). NaN and Inf of a
     column of C stay in it.
     """
-    scale, unscale = _power_of_two_scales(jnp.max(jnp.abs(c), axis=1, keepdims=True))
+    scale, unscale = column_scales(c)
     # The barrier keeps XLA from reading C again where it writes the result: there C may be a slice of the buffer
     # written to, and XLA would copy all of that buffer first.
     c, unscale = lax.optimization_barrier((c * scale, unscale))
-    projection = _product(t.mT, _tall_product(v, c, products), products)
-    return (c - _product(v, projection, products)) * unscale
+    projection = product(t.mT, tall_product(v, c, products), products)
+    return (c - product(v, projection, products)) * unscale
 
 
-def _product(x: jax.Array, y: jax.Array, precision: Products = lax.Precision.HIGHEST) -> jax.Array:
-    return jnp.matmul(x, y, precision=precision, preferred_element_type=jnp.float32)
+def column_scales(c: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Exact powers of two s and 1/s ``[batch, 1, columns]`` for ``c [batch, rows, columns]``: columns of C·s have a
+    largest entry in [1, 2)."""
+    return _power_of_two_scales(jnp.max(jnp.abs(c), axis=1, keepdims=True))
 
 
-def _tall_product(x: jax.Array, y: jax.Array, precision: Products) -> jax.Array:
+def product(x: jax.Array, y: jax.Array, precision: Products = lax.Precision.HIGHEST) -> jax.Array:
+    """``x y``, by default as precise as the dtype, whatever ``jax_default_matmul_precision`` says."""
+    return jnp.matmul(x, y, precision=precision, preferred_element_type=x.dtype)
+
+
+def unit_upper_inverse(u: jax.Array) -> jax.Array:
+    """The inverse of unit upper triangular ``u [batch, n, n]``, whose other entries are not read, any inexact dtype.
+
+    Diagonal blocks of at most ``_LEAF`` are inverted all at once; then neighbours are joined, ``[[A, B], [0, D]]⁻¹ =
+    [[A⁻¹, −A⁻¹ B D⁻¹], [0, D⁻¹]]``: n³/3 multiplications, in products whose sides double.
+    """
+    batch, n = u.shape[:2]
+    side = _doubled_base(min(n, _LEAF))
+    count = -(-n // side)
+    pad = count * side - n
+    strict = jnp.pad(jnp.triu(u, 1), ((0, 0), (0, pad), (0, pad)))
+    leaves = jnp.stack([strict[:, i : i + side, i : i + side] for i in range(0, n, side)], axis=1)
+    leaves = _unit_upper_inverse(leaves.reshape(-1, side, side)).reshape(batch, count, side, side)
+
+    def joined(first: int, last: int) -> jax.Array:
+        """The inverse of the diagonal block that covers these leaves."""
+        if last - first == 1:
+            return leaves[:, first]
+        middle = first + 2 ** ((last - first - 1).bit_length() - 1)
+        a, d = joined(first, middle), joined(middle, last)
+        rows, columns = slice(first * side, middle * side), slice(middle * side, last * side)
+        corner = -product(product(a, strict[:, rows, columns]), d)
+        zeros = jnp.zeros_like(corner.mT)
+        return jnp.concatenate([jnp.concatenate([a, corner], axis=2), jnp.concatenate([zeros, d], axis=2)], axis=1)
+
+    return joined(0, count)[:, :n, :n]
+
+
+def tall_product(x: jax.Array, y: jax.Array, precision: Products = lax.Precision.HIGHEST) -> jax.Array:
     """``xᵀ y`` for ``x [batch, rows, w]`` and ``y [batch, rows, columns]``, as the sum of ``_PARTS`` products."""
     batch, rows = x.shape[:2]
     pad = -rows % _PARTS
-    x, y = (jnp.pad(z, ((0, 0), (0, pad), (0, 0))).reshape(batch, _PARTS, -1, z.shape[-1]) for z in (x, y))
-    return jnp.sum(_product(x.mT, y, precision), axis=1)
+    part = (rows + pad) // _PARTS
+    x, y = (jnp.pad(z, ((0, 0), (0, pad), (0, 0))).reshape(batch, _PARTS, part, z.shape[-1]) for z in (x, y))
+    return jnp.sum(product(x.mT, y, precision), axis=1)
 
 
 def _gram(v: jax.Array) -> jax.Array:
@@ -80,8 +117,16 @@ def _gram(v: jax.Array) -> jax.Array:
     """
     high = jnp.round(v * 2048) / 2048
     low = v - high
-    rest = _product(low.mT, v + high)
-    return _product(high.mT, high) + (rest + rest.mT) / 2
+    rest = product(low.mT, v + high)
+    return product(high.mT, high) + (rest + rest.mT) / 2
+
+
+def _doubled_base(width: int) -> int:
+    """``_BASE``, doubled until it covers ``width``."""
+    side = _BASE
+    while side < width:
+        side *= 2
+    return side
 
 
 def _unit_upper_inverse(strict: jax.Array) -> jax.Array:
@@ -100,7 +145,7 @@ def _unit_upper_inverse(strict: jax.Array) -> jax.Array:
     while block < side:
         row, column = (index // block for index in jnp.indices((side, side), sparse=True))
         corners = jnp.where((row % 2 == 0) & (column == row + 1), strict, 0)
-        inverse = inverse - _product(_product(inverse, corners), inverse)
+        inverse = inverse - product(product(inverse, corners), inverse)
         block *= 2
     return inverse
 

@@ -1,0 +1,117 @@
+"""The QR family on the GPU: FP32 grade of Q on every class and at large sizes, gradients, range, no loops."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxqr
+from benchmarks.explicit import explicit_measures
+from jaxqr.verify import fp32_grade
+from tests import matrices
+from tests.gpu.tools import same_bits
+
+pytestmark = pytest.mark.gpu
+EPS = 2.0**-23
+
+
+def normal(*shape: int, seed: int = 0) -> jax.Array:
+    return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
+
+
+def on_cpu(function, *arguments):
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        return jax.tree.map(np.asarray, function(*(np.asarray(x) for x in arguments)))
+
+
+def assert_fp32_grade(a: np.ndarray, q: jax.Array, r: jax.Array, names=None):
+    found, lapack = explicit_measures(np.asarray(a), q, r), explicit_measures(np.asarray(a), *on_cpu(jnp.linalg.qr, a))
+    good = fp32_grade(found, lapack)
+    labels = list(names or range(len(a)))
+    assert good.all(), {labels[i]: (found[i], lapack[i]) for i in np.nonzero(~good)[0]}
+
+
+@pytest.mark.parametrize(("m", "n"), [(32, 32), (176, 176), (300, 64), (64, 300), (512, 512)])
+def test_fp32_grade_of_every_class(m, n):
+    """Smooth covariances included. cuBLAS sums in another order than a CPU."""
+    a = matrices.batch(m, n)
+    assert_fp32_grade(a, *jax.jit(jaxqr.qr)(a), matrices.CLASSES)
+
+
+@pytest.mark.parametrize("name", ["min_index", "lower_ones", "exponential", "dense"])
+def test_fp32_grade_of_large_matrices(name):
+    a = matrices.batch(1024, 1024, [name])
+    assert_fp32_grade(a, *jax.jit(jaxqr.qr)(a), [name])
+
+
+@pytest.mark.parametrize("shape", [(7, 300, 200), (3, 129, 129)], ids=str)
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+def test_equals_the_cpu(shape, mode):
+    a = normal(*shape)
+    found = jax.tree.leaves(jax.jit(functools.partial(jaxqr.qr, mode=mode))(a))
+    expected = jax.tree.leaves(on_cpu(functools.partial(jnp.linalg.qr, mode=mode), a))
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, atol=2e-3)
+
+
+@pytest.mark.parametrize(("left", "transpose"), [(True, False), (True, True), (False, False), (False, True)])
+def test_ormqr(left, transpose):
+    h, tau = jaxqr.geqrf(normal(5, 300, 200))
+    c = normal(5, *((300, 64) if left else (64, 300)), seed=1)
+    multiply = functools.partial(jaxqr.ormqr, left=left, transpose=transpose)
+    expected = on_cpu(functools.partial(jax.lax.linalg.ormqr, left=left, transpose=transpose), h, tau, c)
+    np.testing.assert_allclose(jax.jit(multiply)(h, tau, c), expected, atol=2e-4)
+
+
+def test_ormqr_of_columns_of_any_scale():
+    """From the smallest normal numbers to the largest, as good as at unit scale."""
+    h, tau = jaxqr.geqrf(normal(90, 70))
+    scale = jnp.exp2(jnp.array([-118.0, -80, -20, 0, 20, 80, 118]))
+    c = normal(90, 7, seed=1)
+    multiply = jax.jit(functools.partial(jaxqr.ormqr, transpose=True))
+    found, expected = np.asarray(multiply(h, tau, c * scale) / scale), np.asarray(multiply(h, tau, c))
+    assert (np.linalg.norm(found - expected, axis=0) <= 20 * EPS * np.linalg.norm(c, axis=0)).all()
+
+
+@pytest.mark.parametrize("shape", [(16, 64, 64), (16, 96, 64), (16, 64, 96)], ids=str)
+def test_gradients_are_finite_and_of_float32_precision(shape):
+    """Whatever the default precision of products, which on this device is TensorFloat-32."""
+
+    def gradient(qr, a):
+        return jax.jit(jax.grad(lambda a: sum(jnp.sum(jnp.sin(x)) for x in jax.tree.leaves(qr(a)))))(a)
+
+    a = normal(*shape)
+    found = np.asarray(gradient(jaxqr.qr, a), np.float64)
+    with jax.enable_x64(True):
+        expected = np.asarray(gradient(jnp.linalg.qr, jnp.asarray(a, jnp.float64)))
+    by_jax = on_cpu(functools.partial(gradient, jnp.linalg.qr), a)
+    error, allowed = (np.linalg.norm(x - expected, axis=(1, 2)) for x in (found, by_jax.astype(np.float64)))
+    assert (error <= 5 * allowed).all()
+    of_classes = gradient(jaxqr.qr, jnp.asarray(matrices.batch(*shape[1:])))
+    assert np.isfinite(of_classes).all()
+
+
+@pytest.mark.parametrize("shape", [(9, 200, 120), (9, 120, 200)], ids=str)
+def test_lstsq(shape):
+    a, b = normal(*shape), normal(*shape[:2], 3, seed=1)
+    expected = np.linalg.pinv(np.asarray(a, np.float64)) @ np.asarray(b, np.float64)
+    np.testing.assert_allclose(jax.jit(jaxqr.lstsq)(a, b), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_no_loop_over_the_batch():
+    a, c = normal(640, 200, 200), normal(640, 200, 64, seed=1)
+    text = (
+        jax.jit(jax.vmap(lambda a, c: (jaxqr.qr(a), jaxqr.ormqr(*jaxqr.geqrf(a), c)))).lower(a, c).compile().as_text()
+    )
+    assert "while(" not in text
+    assert "cusolver" not in text
+
+
+def test_the_same_bits_on_every_run():
+    a = normal(16, 300, 300)
+    program = jax.jit(jax.value_and_grad(lambda a: jnp.sum(jnp.sin(jaxqr.qr(a)[0]))))
+    first = program(a)
+    for _ in range(10):
+        assert same_bits(program(a), first)
