@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxqr import _geqrf, _products
-from jaxqr._operation import check_dtype, check_implementation
+from jaxqr import _geqrf, _products, _tsqr
+from jaxqr._operation import check_dtype, check_implementation, operation, tall_rows
 from jaxqr._triangular import pseudo_inverse, unit_upper_inverse
 from jaxqr.precision import Policy, PrecisionLike, policy_for
 from jaxqr.wy import product
@@ -43,7 +43,8 @@ def qr(
 
     float32 on a CUDA device runs on this package's kernels; other dtypes and platforms run on JAX's geqrf and
     householder_product. Under ``jax.vmap`` mapped axes join the batch; matrices that are sharded over devices along
-    batch axes are factored where they are, and rows or columns that are sharded are gathered.
+    batch axes are factored where they are; sharded rows go to `jaxqr.tsqr` in modes ``"reduced"`` and ``"r"`` if each
+    device has at least n of them, and other sharded rows and columns are gathered.
 
     There are derivatives of any order, forward and reverse, in every mode but ``"raw"``. On matrices of full rank they
     are those of ``jnp.linalg.qr``; its columns may have any scale. On others Q has no derivative: directions of columns
@@ -138,11 +139,24 @@ def _factorization(policy: Policy, implementation: str | None, mode: str) -> Cal
         h, tau = geqrf(a)
         return h.mT, tau
 
-    @jax.custom_jvp
-    def reduced(a: jax.Array) -> Pair:
+    def local(a: jax.Array) -> Pair:
         h, tau = geqrf(a)
         k = tau.shape[-1]
         return form(h[..., :, :k], tau), jnp.triu(h[..., :k, :])
+
+    def local_r(a: jax.Array) -> tuple[jax.Array]:
+        h, tau = geqrf(a)
+        return (jnp.triu(h[..., : tau.shape[-1], :]),)
+
+    both = operation(local, "jaxqr.qr", ("m n",), ("m k", "k n"), by_rows=_tsqr.tsqr)
+    r_alone = operation(
+        local_r, "jaxqr.qr", ("m n",), ("k n",), by_rows=lambda a, axis_name: _tsqr.tsqr(a, axis_name)[1:]
+    )
+
+    @jax.custom_jvp
+    def reduced(a: jax.Array) -> Pair:
+        q, r = both(a)
+        return q, r
 
     @reduced.defjvp
     def _reduced_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[Pair, Pair]:
@@ -151,8 +165,8 @@ def _factorization(policy: Policy, implementation: str | None, mode: str) -> Cal
 
     @jax.custom_jvp
     def only_r(a: jax.Array) -> tuple[jax.Array]:
-        h, tau = geqrf(a)
-        return (jnp.triu(h[..., : tau.shape[-1], :]),)
+        (r,) = r_alone(a)
+        return (r,)
 
     @only_r.defjvp
     def _only_r_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[tuple[jax.Array], tuple[jax.Array]]:
@@ -194,7 +208,16 @@ def _factorization(policy: Policy, implementation: str | None, mode: str) -> Cal
 
     by_mode: dict[str, Callable[[jax.Array], tuple[Any, ...]]]
     by_mode = {"raw": raw, "reduced": reduced, "r": only_r, "complete": complete_or_reduced}
-    return by_mode[mode]
+    function = by_mode[mode]
+
+    def whole_or_by_rows(a: jax.Array) -> tuple[Any, ...]:
+        """In Explicit mode a row-sharded array says so; its derivative is `tsqr`'s, a sum over the axis."""
+        sharding = jax.typeof(a).sharding
+        if sharding.mesh.explicit_axes and tall_rows(sharding.mesh, sharding.spec, a.shape):
+            return _tsqr.row_sharded_qr(a, sharding.mesh, sharding.spec, mode)
+        return function(a)
+
+    return whole_or_by_rows if mode in ("reduced", "r") else function
 
 
 def _tangents(q: jax.Array, r: jax.Array, da: jax.Array) -> Pair:

@@ -133,6 +133,10 @@ def schedule_for(
 
     Raises:
       ValueError: on a negative size, or a device or precision that is not known.
+
+    >>> [step] = jaxqr.schedule_for(16, 16, batch=8192, device_kind="H200").steps
+    >>> print(step.regime, step.width)
+    tiny 16
     """
     if min(m, n, batch) < 0:
         raise ValueError(f"schedule_for takes sizes of at least 0, got m={m}, n={n}, batch={batch}")

@@ -11,8 +11,7 @@ import pytest
 
 import jaxqr
 
-# `schedule_for` prints what depends on the device; the README shows it.
-FUNCTIONS = [name for name in jaxqr.__all__ if inspect.isfunction(getattr(jaxqr, name)) and name != "schedule_for"]
+FUNCTIONS = [name for name in jaxqr.__all__ if inspect.isfunction(getattr(jaxqr, name))]
 NAMES = {"jax": jax, "jnp": jnp, "np": np, "jaxqr": jaxqr, "functools": functools}
 
 

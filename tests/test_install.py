@@ -136,6 +136,17 @@ def test_the_other_platforms_get_the_same_bits():
             np.testing.assert_array_equal(x, y)
 
 
+def test_what_is_left_to_jax_does_not_come_back():
+    """A function of this package that is told to leave the work to JAX does so inside as well."""
+    by_jax = functools.partial(jaxqr.geqrf, implementation="jax")
+    with jaxqr.installed(False):
+        outside = jax.jit(by_jax).trace(normal(2, 5, 4)).lower(lowering_platforms=("cuda",)).as_text()
+    with jaxqr.installed():
+        inside = jax.jit(by_jax).trace(normal(2, 5, 4)).lower(lowering_platforms=("cuda",)).as_text()
+    assert "@cusolver_geqrf_ffi" in outside
+    assert inside == outside
+
+
 @pytest.mark.parametrize("has_cuda", [False, True])
 def test_direct_calls_inside(has_cuda, monkeypatch):
     """This package's own functions, called by name where JAX's are replaced, end, with and without CUDA kernels."""

@@ -220,3 +220,42 @@ def test_row_sharded_qr(axes, spec, mode):
     assert_like_lapack([*(q or [np.linalg.qr(a).Q]), r], np.asarray(a))
     for factor, sharding in zip([*q, r], [*([a.sharding] * len(q)), NamedSharding(mesh, P(spec[0]))], strict=True):
         assert factor.sharding.is_equivalent_to(sharding, 3)
+
+
+def test_qr_of_a_row_sharded_array_outside_of_jit():
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    a = jax.device_put(normal(64, 4), NamedSharding(mesh, P("x")))
+    q, r = jaxqr.qr(a)
+    assert_like_lapack((q, r), np.asarray(a))
+    assert q.sharding.is_equivalent_to(a.sharding, 2)
+    assert r.sharding.is_fully_replicated
+
+
+@pytest.mark.parametrize("mode", ["reduced", "r"])
+@pytest.mark.parametrize("axes", [AxisType.Auto, AxisType.Explicit], ids=str)
+def test_qr_of_a_row_sharded_array(axes, mode):
+    """It comes to `tsqr` by itself; the rows are not gathered, for the derivative neither."""
+    mesh = jax.make_mesh((2, 2, 2), ("batch", "x", "y"), axis_types=(axes,) * 3)
+    a = jax.device_put(normal(2, 40, 4), NamedSharding(mesh, P("batch", ("x", "y"))))
+
+    def r_and_gradient(a):
+        return jaxqr.qr(a, mode="r"), jax.grad(lambda a: jnp.sum(jaxqr.qr(a, mode="r") ** 3))(a)
+
+    def q_and_r(a):
+        return tuple(jaxqr.qr(a))
+
+    compiled = jax.jit(r_and_gradient if mode == "r" else q_and_r).lower(a).compile()
+    assert "all-gather" not in compiled.as_text()
+    assert "collective-permute" in compiled.as_text()
+    expected = np.linalg.qr(a)
+    if mode == "r":
+        gradient = jax.jit(jax.grad(lambda a: jnp.sum(jnp.linalg.qr(a).R ** 3)))(np.asarray(a))
+        expected = [expected.R, gradient]
+    assert_same(compiled(a), list(expected))
+
+
+@pytest.mark.parametrize("spec", [P("batch", ("y", "x")), P("batch", None, "x"), P("batch", "x", "y")], ids=str)
+def test_qr_of_arrays_that_must_be_gathered(spec):
+    mesh = jax.make_mesh((2, 2, 2), ("batch", "x", "y"), axis_types=(AxisType.Auto,) * 3)
+    a = jax.device_put(normal(2, 40, 4), NamedSharding(mesh, spec))
+    assert_like_lapack(jax.jit(lambda a: tuple(jaxqr.qr(a)))(a), np.asarray(a))
