@@ -222,16 +222,20 @@ def _factorization(policy: Policy, implementation: str | None, mode: str) -> Cal
 
 def _tangents(q: jax.Array, r: jax.Array, da: jax.Array) -> Pair:
     """``(dQ, dR)`` for ``q [..., m, k]``, ``r [..., k, n]``: the formula of the module."""
-    m, k = q.shape[-2:]
-    inverse = pseudo_inverse(r[..., :k], m)
-    b = product(q.conj().mT, da)
+    return tangents(q, r, da, product(q.conj().mT, da), q.shape[-2])
+
+
+def tangents(q: jax.Array, r: jax.Array, da: jax.Array, b: jax.Array, rows: int) -> Pair:
+    """The same given ``b = Qᴴ dA``, the only sum over rows: ``q`` and ``da`` may be some of the ``rows`` rows."""
+    k = q.shape[-1]
+    inverse = pseudo_inverse(r[..., :k], rows)
     c = product(b[..., :k], inverse)
     lower = jnp.tril(c, -1)
     omega = lower - lower.conj().mT
     if jnp.iscomplexobj(c):
         omega += jnp.eye(k, dtype=c.dtype) * (c - c.real)
     dq = product(q, omega)
-    if m > k:
+    if rows > k:
         dq += product(da - product(q, b), inverse)
     return dq, jnp.triu(b - product(omega, r))
 

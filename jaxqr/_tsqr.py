@@ -19,7 +19,6 @@ from jax.sharding import PartitionSpec
 
 from jaxqr import _qr
 from jaxqr._geqrf import as_matrices
-from jaxqr._triangular import pseudo_inverse
 from jaxqr.wy import product
 
 AxisName = Hashable | tuple[Hashable, ...]
@@ -155,12 +154,5 @@ def _tall_jvp(axis_name: AxisName, primals: Any, tangents: Any) -> tuple[Factors
     """The derivative of `jaxqr._qr`, whose only sum over rows is ``B = QᴴdA``."""
     (a,), (da,) = primals, tangents
     q, r = _tall(a, axis_name)
-    inverse = pseudo_inverse(r, lax.axis_size(axis_name) * a.shape[-2])
     b = lax.psum(product(q.conj().mT, da), axis_name)
-    c = product(b, inverse)
-    lower = jnp.tril(c, -1)
-    omega = lower - lower.conj().mT
-    if jnp.iscomplexobj(c):
-        omega += jnp.eye(c.shape[-1], dtype=c.dtype) * (c - c.real)
-    dq = product(q, omega) + product(da - product(q, b), inverse)
-    return (q, r), (dq, jnp.triu(b - product(omega, r)))
+    return (q, r), _qr.tangents(q, r, da, b, lax.axis_size(axis_name) * a.shape[-2])

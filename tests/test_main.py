@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -36,10 +37,17 @@ def saved(tmp_path, a: np.ndarray):
     return path
 
 
-def test_the_readmes_example(capsys):
+def test_the_readmes_examples(capsys):
     text = (Path(__file__).parent.parent / "README.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(example, "README.md", "exec"), {})
+    first, *others = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    # What the examples after the first take for granted; `a` is the first one's.
+    square = jnp.eye(3) + 0.1
+    names = {"factors": jnp.stack([square] * 4), "b": jnp.ones((8, 4, 64))}
+    names |= dict.fromkeys(("factor", "transition", "noise"), square)
+    for example in (first, *others):
+        exec(compile(example, "README.md", "exec"), names)
+    assert names["x"].shape == (8, 4, 32)
+    assert jnp.isfinite(names["gradient"]).all()
     residual, difference = map(float, capsys.readouterr().out.split())
     assert 0 < residual < 1e-4
     assert difference == 0

@@ -68,7 +68,7 @@ def test_products_keep_the_stated_bound(name, kind):
         "positive": rng.random,
         "constant": lambda shape: np.broadcast_to(rng.random(shape[-1]), shape),
     }[kind]
-    for length, product in [(2048, wy._tall_product), (128, lambda x, y, p: wy._product(x.mT, y, p))]:
+    for length, product in [(2048, wy.tall_product), (128, lambda x, y, p: wy.product(x.mT, y, p))]:
         x, y = (vectors((2, length, columns)).astype(np.float32) for columns in (16, 24))
         found = jax.jit(product, static_argnums=2)(jnp.asarray(x), jnp.asarray(y), precision)
         x, y = x.astype(np.float64), y.astype(np.float64)

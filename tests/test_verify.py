@@ -132,7 +132,7 @@ def test_few_columns_are_judged_beside_the_worst_of_the_batch(monkeypatch):
     monkeypatch.setattr(verify, "lapack_measures", lambda x: lapack[:] if len(x) == 3 else lapack[: len(x)])
     measured = Measures(np.array([1.7, 1.9, 0.1]), np.full(3, 0.1), np.full(3, 1.0))
     assert as_good_as_lapack(a, measured).tolist() == [True, False, True]
-    # From six columns on, each beside its own.
+    # Ten columns: each beside its own.
     assert as_good_as_lapack(np.concatenate([a, a], axis=-1), measured).tolist() == [False, False, True]
 
 
