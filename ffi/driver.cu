@@ -403,7 +403,7 @@ double time_update(const BlockReflectorShape& s, bool make_scales) {
   return microseconds([&] { return update(make_scales); });
 }
 
-// What benchmarks/cost_model.py fits the cost model to.
+// Times to fit the cost model in jaxqr/_kernels.py to.
 int sweep() {
   const int64_t shared_limit = shared_bytes_limit();
   std::printf("kernel,rows,width,columns,batch,with_t,microseconds\n");
