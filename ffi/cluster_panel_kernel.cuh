@@ -50,6 +50,12 @@ inline constexpr int kMaxClusterCtas = 16;
 // Values of one row of an exchange, one a CTA, lie this far from the next row: the rows' float4s in different banks.
 inline constexpr int kExchangePitch = kMaxClusterCtas + 4;
 
+// What the owner of a column x tells the warps that apply its reflector: v = (x·rescale)·inverse below the pivot, and
+// c ← c - tau·(v·c)·v is c - neg_inverse_beta·(v·c)·(x·rescale) there.
+struct __align__(16) ReflectorScalars {
+  float tau, inverse, neg_inverse_beta, rescale;
+};
+
 template <int kCols, int kMaxWarps>
 struct __align__(16) ClusterShared {
   static constexpr int kMaxWidth = kCols * kMaxWarps;
@@ -515,7 +521,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
     }
     if (rank == 0) {
       __syncthreads();
-      t_from_coupling(shared.reflectors, coupling, columns, width, t_out + matrix * width * width);
+      t_from_coupling([&](int k) { return shared.reflectors[k].tau; }, coupling, columns, width,
+                      t_out + matrix * width * width);
     }
   }
   ptx::cluster_wait();

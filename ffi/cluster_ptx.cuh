@@ -72,12 +72,6 @@ __device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t
   } while (!done);
 }
 
-// The values are computed at this place, not later where they are used.
-template <typename... Floats>
-__device__ __forceinline__ void computed_here(Floats&... values) {
-  (([](float& value) { asm volatile("" : "+f"(value)); })(values), ...);
-}
-
 }  // namespace jaxqr::ptx
 
 #endif  // JAXQR_FFI_CLUSTER_PTX_CUH_

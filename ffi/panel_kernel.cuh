@@ -44,9 +44,9 @@ namespace jaxqr {
 // What a CTA shares beside the reflectors: one entry a column of the panel, at offsets known to the compiler.
 template <int kMaxWidth>
 struct __align__(16) PanelScalars {
-  ReflectorScalars reflectors[kMaxWidth];
   uint64_t published[kMaxWidth];  // mbarriers
-  float scale[kMaxWidth], alpha[kMaxWidth], beta[kMaxWidth];
+  float scale[kMaxWidth], alpha[kMaxWidth], beta[kMaxWidth], tau[kMaxWidth];
+  float vscale[kMaxWidth];  // v = vscale · published column, below the pivot
 };
 
 // Columns lie this far apart in shared memory: float4 aligned, and neighbouring columns in different banks.
@@ -68,8 +68,8 @@ __device__ __forceinline__ float4 below(float4 x, int row, int pivot) {
 // T of the panel (columns of V in `columns`, R at and above their pivots): G = striu(VᵀV), then t_from_coupling. Called
 // by all threads, after a barrier; `coupling` is zero. O(width²·rows) over the warps.
 template <int kPitch>
-__device__ __forceinline__ void make_t(const ReflectorScalars* reflectors, float* columns, float* coupling, int rows,
-                                       int width, float* t) {
+__device__ __forceinline__ void make_t(const float* tau, float* columns, float* coupling, int rows, int width,
+                                       float* t) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const int pitch = coupling_pitch(width);  // transposed: coupling[k·pitch + i] = tau_i·G(i, k), i < k
 
@@ -112,12 +112,12 @@ __device__ __forceinline__ void make_t(const ReflectorScalars* reflectors, float
     const int i = tile_i * 4 + lane / 8, k = tile_k * 4 + lane / 2 % 4;
     if (lane % 2 == 0 && i < k && k < width) {
       const float v_ik = columns[i * kPitch + k];  // times the implied 1 of v_k
-      coupling[k * pitch + i] = reflectors[i].tau * (sum + v_ik);
+      coupling[k * pitch + i] = tau[i] * (sum + v_ik);
     }
   }
   __syncthreads();
 
-  t_from_coupling(reflectors, coupling, columns, width, t);
+  t_from_coupling([&](int k) { return tau[k]; }, coupling, columns, width, t);
 }
 
 // The widest panel of a variant: as many columns as its warps hold, and no more than its rows.
@@ -326,7 +326,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
       if (zero_tail) reflector = {alpha, 0.0f, 0.0f, 0.0f};
       if (k >= warp * kWarpCols && lane == 0) {
         shared.beta[k] = reflector.beta * reciprocal_of_scale(rescale);
-        shared.reflectors[k] = {reflector.tau, reflector.inverse, reflector.neg_inverse_beta, rescale};
+        shared.vscale[k] = reflector.inverse * rescale;
+        shared.tau[k] = reflector.tau;
         tau_out[ptx::recomputed(matrix) * width + k] = reflector.tau;
       }
       // The published x is zero at row k, whose elements become c_k - tau·(c_k + Σv·c).
@@ -384,8 +385,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
         rows, width,
         [&](int row, int column) {
           const float value = columns[column * kPitch + row];
-          const ReflectorScalars& scalars = shared.reflectors[column];
-          return row > column ? value * (scalars.inverse * scalars.rescale) : value;
+          return row > column ? value * shared.vscale[column] : value;
         },
         [&](int row, int column, float value) {
           target[row * row_stride + column] = value;
@@ -409,7 +409,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
     float* const coupling = columns + kPitch * width;
     for (int i = threadIdx.x; i < coupling_pitch(width) * coupling_pitch(width); i += blockDim.x) coupling[i] = 0.0f;
     __syncthreads();
-    make_t<kPitch>(shared.reflectors, columns, coupling, rows, width, t_out + matrix * width * width);
+    make_t<kPitch>(shared.tau, columns, coupling, rows, width, t_out + matrix * width * width);
   }
 }
 

@@ -34,12 +34,6 @@ __device__ __forceinline__ Reflector make_reflector(float alpha, float sum_of_sq
           copysignf(inverse_norm, alpha)};
 }
 
-// What the owner of a column x tells the warps that apply its reflector: v = (x·rescale)·inverse below the pivot, and
-// c ← c - tau·(v·c)·v is c - neg_inverse_beta·(v·c)·(x·rescale) there.
-struct __align__(16) ReflectorScalars {
-  float tau, inverse, neg_inverse_beta, rescale;
-};
-
 }  // namespace jaxqr
 
 #endif  // JAXQR_FFI_REFLECTOR_CUH_

@@ -2,8 +2,6 @@
 #ifndef JAXQR_FFI_T_FACTOR_CUH_
 #define JAXQR_FFI_T_FACTOR_CUH_
 
-#include "reflector.cuh"
-
 namespace jaxqr {
 
 // Panels wider than this have no T: the fused update does not take them.
@@ -14,9 +12,9 @@ __host__ __device__ constexpr int coupling_pitch(int width) { return width <= 32
 
 // T = (I + diag(tau)·G)⁻¹·diag(tau) from coupling[k·pitch + i] = tau_i·G(i, k) (zero for i ≥ k), by substitution on
 // diagonal blocks of 32 and two products for the block between them. No 1/tau. Called by all threads, after a barrier;
-// `scratch` has width² floats.
-__device__ __forceinline__ void t_from_coupling(const ReflectorScalars* reflectors, float* coupling, float* scratch,
-                                                int width, float* t) {
+// `scratch` has width² floats, and tau_of(k) is tau of column k.
+template <typename TauOf>
+__device__ __forceinline__ void t_from_coupling(TauOf tau_of, float* coupling, float* scratch, int width, float* t) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const int pitch = coupling_pitch(width);
   for (int block = warp; block < pitch / 32; block += warps) {
@@ -38,7 +36,7 @@ __device__ __forceinline__ void t_from_coupling(const ReflectorScalars* reflecto
       }
     }
     if (j < width) {
-      const float tau_j = reflectors[j].tau;
+      const float tau_j = tau_of(j);
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
         if (base + i >= width) break;
@@ -80,7 +78,7 @@ __device__ __forceinline__ void t_from_coupling(const ReflectorScalars* reflecto
     }
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      t[(i + r) * width + 32 + lane] = -sums[r] * reflectors[32 + lane].tau;
+      t[(i + r) * width + 32 + lane] = -sums[r] * tau_of(32 + lane);
       t[(32 + lane) * width + i + r] = 0.0f;
     }
   }

@@ -114,7 +114,7 @@ class CtaKernel:
     def _shared_bytes(self, panel: Panel) -> int:
         """Scalars of the widest panel, the columns at full height and four rows apart, and for T a square."""
         t_side = (32 if panel.width <= 32 else 64) if panel.with_reflectors else 0
-        return 36 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width + 4 * t_side**2
+        return 28 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width + 4 * t_side**2
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (

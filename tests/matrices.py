@@ -15,6 +15,13 @@ Rng = np.random.Generator
 EPS = 2.0**-23
 
 
+def normal(*shape: int, dtype: type = np.float32, seed: int = 0) -> np.ndarray:
+    """Standard normal entries, of real and imaginary parts too."""
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal(shape)
+    return (a + 1j * rng.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else a).astype(dtype)
+
+
 def _offsets(m: int, n: int) -> np.ndarray:
     """Column index minus row index, [m, n]."""
     return np.arange(n)[None, :] - np.arange(m)[:, None]

@@ -20,10 +20,7 @@ def x64():
         yield
 
 
-def normal(*shape: int, dtype=np.float64, seed: int = 12) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    a = rng.standard_normal(shape)
-    return (a + 1j * rng.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else a).astype(dtype)
+normal = functools.partial(matrices.normal, dtype=np.float64, seed=12)
 
 
 def scalar_of(factors) -> jax.Array:

@@ -13,12 +13,9 @@ import scipy.linalg
 
 import jaxqr
 from jaxqr import _install, _jax_rules, _targets
+from tests import matrices
 
-
-def normal(*shape: int, dtype=np.float32) -> np.ndarray:
-    rng = np.random.default_rng(6)
-    a = rng.standard_normal(shape)
-    return (a + 1j * rng.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else a).astype(dtype)
+normal = functools.partial(matrices.normal, seed=6)
 
 
 @pytest.fixture

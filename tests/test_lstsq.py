@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 import jaxqr
+from tests import matrices
 
 blocked = functools.partial(jaxqr.lstsq, implementation="blocked")
 each = pytest.mark.parametrize("lstsq", [jaxqr.lstsq, blocked], ids=["default", "blocked"])
 
 
-def normal(*shape: int, dtype=np.float32) -> np.ndarray:
-    rng = np.random.default_rng(11)
-    a = rng.standard_normal(shape)
-    return (a + 1j * rng.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else a).astype(dtype)
+normal = functools.partial(matrices.normal, seed=11)
 
 
 def solution(a: np.ndarray, b: np.ndarray) -> np.ndarray:

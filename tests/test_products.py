@@ -21,10 +21,7 @@ each = pytest.mark.parametrize("implementation", IMPLEMENTATIONS, ids=["default"
 SIDES = list(itertools.product([True, False], repeat=2))
 
 
-def normal(*shape: int, dtype=np.float32) -> np.ndarray:
-    rng = np.random.default_rng(9)
-    a = rng.standard_normal(shape)
-    return (a + 1j * rng.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else a).astype(dtype)
+normal = functools.partial(matrices.normal, seed=9)
 
 
 def factors(*shape: int, dtype=np.float32) -> tuple[np.ndarray, np.ndarray]:

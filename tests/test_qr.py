@@ -18,10 +18,7 @@ blocked = functools.partial(jaxqr.qr, implementation="blocked")
 each = pytest.mark.parametrize("qr", [jaxqr.qr, blocked], ids=["default", "blocked"])
 
 
-def normal(*shape: int, dtype=np.float32) -> np.ndarray:
-    rng = np.random.default_rng(8)
-    a = rng.standard_normal(shape)
-    return (a + 1j * rng.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else a).astype(dtype)
+normal = functools.partial(matrices.normal, seed=8)
 
 
 def assert_like_jax(found, a, mode: str, tolerance: float = 5e-5):

@@ -16,11 +16,7 @@ from jaxqr._tsqr import row_sharded_qr
 from jaxqr.verify import fp32_grade, lapack_measures
 from tests import matrices
 
-
-def normal(*shape: int, dtype=np.float32) -> np.ndarray:
-    rng = np.random.default_rng(8)
-    a = rng.standard_normal(shape)
-    return (a + 1j * rng.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else a).astype(dtype)
+normal = functools.partial(matrices.normal, seed=8)
 
 
 def over(devices: int, check_vma: bool = True):
