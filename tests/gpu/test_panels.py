@@ -73,9 +73,12 @@ def panels() -> list[Panel]:
         kernels["cluster"], itertools.cycle((2, 8, 4)), strict=False
     ):
         widest = cols_per_lane * max_warps
-        edges = edges_of(32 * rows_per_lane * blocks + widest, widest, cols_per_lane)
-        fitting = [edge for edge in edges if edge[0] - edge[1] <= 32 * rows_per_lane * blocks]
-        sizes.append(("cluster", (rows_per_lane, cols_per_lane, blocks), fitting))
+        below_the_pivots = 32 * rows_per_lane * blocks  # rows that a cluster holds
+        edges = [
+            (min(rows, below_the_pivots + width), width, *place)
+            for rows, width, *place in edges_of(below_the_pivots + widest, widest, cols_per_lane)
+        ]
+        sizes.append(("cluster", (rows_per_lane, cols_per_lane, blocks), edges))
     found = [
         Panel(regime, variant, rows, min(rows, width), offset, right)
         for regime, variant, edges in sizes
@@ -91,7 +94,7 @@ def edges_of(capacity: int, widest: int, of_a_warp: int) -> list[tuple[int, int,
         (capacity, widest, 0, 0),
         (capacity, with_t, 0, 3),
         (capacity, with_t, 4, 8),
-        (capacity // 2, 1, 2, 4),
+        (capacity, 1, 2, 4),
         (capacity - 1, min(with_t, of_a_warp + 1), 3, 1),
         (capacity - 16, with_t - 1, 9, 0),
         (with_t, with_t, 1, 0),
