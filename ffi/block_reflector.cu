@@ -1,13 +1,14 @@
-// Fused block-reflector update C ← C - V·Tᵀ·(Vᵀ·C), in place on strided sub-blocks: one CTA a strip of kStrip columns
-// of one matrix.
+// Fused block-reflector update C ← C - V·Tᵀ·(Vᵀ·C), or with T for Tᵀ, in place on strided sub-blocks: one CTA a strip
+// of kStrip columns of one matrix.
 //
 //   1. Each column of the strip has an exact power-of-two scale; the first update makes it from the column's largest
 //      magnitude, later ones read it.
 //   2. W = Vᵀ·C: the scaled C is split into pairs of halves (mma.cuh) in registers, where a thread's part of a float4
 //      of C is the fragment that the product takes. A pair of warps takes 16 rows of a tile of kTileRows, so that W is
-//      the sum of four parts. They leave the tensor cores' accumulators every kTilesASum tiles, to be added with
-//      proper rounding.
-//   3. W ← Tᵀ·W in float32; its columns are scaled by powers of two of their own and split.
+//      the sum of four parts. Each tile's product leaves the tensor cores' accumulators, which truncate, to be added
+//      with proper rounding; every kTilesASum tiles so are the parts, as long sums of one sign would be rounded one
+//      way.
+//   3. W ← Tᵀ·W or T·W in float32; its columns are scaled by powers of two of their own and split.
 //   4. C ← C - V·W, tile by tile, the last one first: C is read and written in the fragments of the product.
 //
 // V comes as pairs of halves from the panel kernel and is streamed through kStages tiles of shared memory by
@@ -35,7 +36,7 @@ constexpr int kThreads = 256;
 constexpr int kStrip = 64;     // columns of C a CTA: a part of 32 for each warp of a pair
 constexpr int kTileRows = 64;  // rows of V and C at a time
 constexpr int kStages = 3;     // tiles of V in flight
-constexpr int kTilesASum = 8;
+constexpr int kTilesASum = 16;
 constexpr int kPad = 8;          // halves added to a row, so that eight rows of a matrix load fall into different banks
 constexpr int kColumnTiles = 4;  // tiles of 8 columns a warp
 constexpr float kWeightScale = 0x1p13f;  // brings scaled weights (at most 2) to the upper part of fp16's range
@@ -136,9 +137,9 @@ struct ReflectorStream {
 
 template <int kWidth, bool kAligned>
 __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
-    block_reflector_kernel(float* h, const __half* halves, const float* t, float* scales, bool make_scales,
-                           float column_scale, const float* src, int64_t matrix_stride, int64_t row_stride, int rows,
-                           int width, int pitch, int first, int columns, int strips) {
+    block_reflector_kernel(float* h, const __half* halves, const float* t, bool transpose, float* scales,
+                           bool make_scales, float column_scale, const float* src, int64_t matrix_stride,
+                           int64_t row_stride, int rows, int width, int pitch, int first, int columns, int strips) {
   static_assert(kWidth % 32 == 0 && kWidth <= kMaxBlockReflectorWidth, "the quads of W's rows cover the warps");
   extern __shared__ __align__(16) unsigned char shared_memory[];
   Shared<kWidth>& shared = *reinterpret_cast<Shared<kWidth>*>(shared_memory);
@@ -234,7 +235,13 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
         const int row = row_group * 16 + matrix_index / 2 * 8 + matrix_row, column = 16 * i + matrix_index % 2 * 8;
         ptx::load_matrices_transposed(v_high, &v[0][row][column]);
         ptx::load_matrices_transposed(v_low, &v[1][row][column]);
-        mma_split(w[i], v_high, v_low, c_high, c_low);
+        float product[kColumnTiles][4] = {};
+        mma_split(product, v_high, v_low, c_high, c_low);
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+#pragma unroll
+          for (int q = 0; q < 4; ++q) w[i][j][q] += product[j][q];
+        }
       }
       if (tile + 1 == tiles || (tile + 1) % kTilesASum == 0) {
         // Groups 2 and 3 add their parts to sums 0 and 1, then groups 0 and 1 do.
@@ -275,11 +282,12 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   __syncthreads();
   for (int index = threadIdx.x; index < kWidth * kWidth; index += kThreads) {
     const int i = index / kWidth, j = index % kWidth;
-    t_shared[i * kPitch + j] = i < width && j < width ? t[i * width + j] : 0.0f;
+    const int place = transpose ? i * width + j : j * width + i;
+    t_shared[i * kPitch + j] = i < width && j < width ? t[place] : 0.0f;
   }
   __syncthreads();
 
-  // W ← Tᵀ·W: a lane two columns, a warp a quad of rows and, as T's zeros are skipped, its mirror image.
+  // W ← Tᵀ·W or T·W: a lane two columns, a warp a quad of rows and, as T's zeros are skipped, its mirror image.
   {
     constexpr int kQuads = kWidth / 4, kTurns = kQuads / 8;
     const auto quad_row = [&](int turn) { return 4 * (turn == 0 ? warp : kQuads - 1 - warp); };
@@ -287,9 +295,9 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     const int column = 2 * lane;
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      const int row = quad_row(turn);
+      const int row = quad_row(turn), last = transpose ? row + 4 : kWidth;
 #pragma unroll 4
-      for (int l = 0; l < row + 4; ++l) {
+      for (int l = transpose ? 0 : row; l < last; ++l) {
         const float4 t_row = *reinterpret_cast<const float4*>(t_shared + l * kPitch + row);
         const float2 w_row = *reinterpret_cast<const float2*>(w + l * kPitch + column);
         const float ts[4] = {t_row.x, t_row.y, t_row.z, t_row.w};
@@ -424,8 +432,8 @@ float column_scale(int64_t rows) {
 }
 
 template <int kWidth, bool kAligned>
-cudaError_t launch(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t, float* scales,
-                   bool make_scales, const float* src, cudaStream_t stream) {
+cudaError_t launch(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t, bool transpose,
+                   float* scales, bool make_scales, const float* src, cudaStream_t stream) {
   const auto kernel = block_reflector_kernel<kWidth, kAligned>;
   const int shared_bytes = sizeof(Shared<kWidth>);
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
@@ -439,7 +447,7 @@ cudaError_t launch(const BlockReflectorShape& shape, float* h, const __half* hal
   for (int64_t batch = 0; batch < shape.batch; batch += matrices) {
     const unsigned grid = static_cast<unsigned>(std::min(shape.batch - batch, matrices) * strips);
     kernel<<<grid, kThreads, shared_bytes, stream>>>(
-        h + batch * stride + corner, halves + batch * rows * 2 * pitch, t + batch * width * width,
+        h + batch * stride + corner, halves + batch * rows * 2 * pitch, t + batch * width * width, transpose,
         scales + batch * shape.n + shape.offset, make_scales, column_scale(shape.m), src + batch * stride + corner,
         stride, shape.n, static_cast<int>(rows), static_cast<int>(width), static_cast<int>(pitch),
         static_cast<int>(shape.first - shape.offset), static_cast<int>(columns), static_cast<int>(strips));
@@ -451,12 +459,13 @@ cudaError_t launch(const BlockReflectorShape& shape, float* h, const __half* hal
 }  // namespace
 
 cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
-                                   float* scales, bool make_scales, const float* src, cudaStream_t stream) {
+                                   bool transpose, float* scales, bool make_scales, const float* src,
+                                   cudaStream_t stream) {
   if (shape.batch == 0 || shape.first == shape.last) return cudaSuccess;
   // Whether quads of C are 16-byte aligned and wholly inside or outside.
   const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0;
   const auto launch_width = [&](auto narrow, auto wide) {
-    return (shape.width <= 32 ? narrow : wide)(shape, h, halves, t, scales, make_scales, src, stream);
+    return (shape.width <= 32 ? narrow : wide)(shape, h, halves, t, transpose, scales, make_scales, src, stream);
   };
   if (shape.width > kMaxBlockReflectorWidth) return cudaErrorInvalidValue;
   return aligned ? launch_width(launch<32, true>, launch<64, true>)

@@ -12,19 +12,22 @@ namespace jaxqr {
 // The widest block reflector of the fused update.
 inline constexpr int64_t kMaxBlockReflectorWidth = 64;
 
-// Columns first … last of `batch` row-major m×n matrices, updated by the panel whose first pivot is (offset, offset).
+// Columns first … last of `batch` row-major m×n matrices, updated by a block of `width` reflectors whose first row is
+// `offset`.
 struct BlockReflectorShape {
   int64_t batch, m, n, offset, width, first, last;
 };
 
-// C ← C - V·Tᵀ·(Vᵀ·C) for C = rows offset … m of the columns, read from `src` (which may be `h`) and written to `h`; V
-// as `halves` (reflector_halves.h) and t[batch, width, width] come from the panel.
+// C ← C - V·Tᵀ·(Vᵀ·C) with `transpose`, as a factorization does, otherwise C ← C - V·T·(Vᵀ·C), for C = rows offset … m
+// of the columns, read from `src` (which may be `h`) and written to `h`; V as `halves` (reflector_halves.h) and
+// t[batch, width, width] come from the panel or from reflectors.h.
 //
 // scales[batch, n] holds an exact power of two for each column: with `make_scales` those of the updated columns are
 // made from C and written, otherwise they are read, and have been made by an earlier update with the same m from rows
 // that included these: orthogonal updates let no column grow past them. Asynchronous on `stream`; allocates nothing.
 cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
-                                   float* scales, bool make_scales, const float* src, cudaStream_t stream);
+                                   bool transpose, float* scales, bool make_scales, const float* src,
+                                   cudaStream_t stream);
 
 }  // namespace jaxqr
 

@@ -1,55 +1,60 @@
-// Reference handler of jaxqr_block_reflector on the CPU: LAPACK's larfb, C ← C - V·Tᵀ·Vᵀ·C, written for clarity.
+// Reference handler of jaxqr_block_reflector on the CPU: LAPACK's larfb, C ← C - V·Tᵀ·Vᵀ·C or C ← C - V·T·Vᵀ·C, written
+// for clarity.
 //
-// Products and sums are float64, in which no float32 value leaves the range: V is taken from H and not from its halves,
-// and scales of 1 serve any later update. A NaN in a column of C stays there.
+// Products and sums are float64, in which no float32 value leaves the range: scales of 1 serve any later update. A NaN
+// in a column of C stays there.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "handlers.h"
 #include "ieee_scope.h"
+#include "reflectors_cpu.h"
 #include "shapes.h"
 
 namespace jaxqr {
 namespace {
 
-// One matrix: V is the unit lower trapezoid in rows offset … m, columns offset … offset+width of `h`, which is
-// row-major m×n.
-void apply_block_reflector(float* h, const float* t, const float* src, int64_t m, int64_t n, int64_t offset,
-                           int64_t width, int64_t first, int64_t last) {
-  const int64_t columns = last - first;
+// One matrix: C is rows offset … m, columns first … last of `src`, which is row-major m×n like `h`, which gets it.
+void apply_block_reflector(float* h, const uint16_t* halves, const float* t, bool transpose, const float* src,
+                           int64_t m, int64_t n, int64_t offset, int64_t width, int64_t first, int64_t last) {
+  const int64_t rows = m - offset, columns = last - first, pitch = reflector_pitch(width);
+  std::vector<double> v(rows * width);
   std::vector<double> projections(width * columns, 0.0);  // VᵀC
-  std::vector<double> weights(width * columns, 0.0);      // TᵀVᵀC
-  const auto v = [&](int64_t row, int64_t k) -> double { return row == offset + k ? 1.0 : h[row * n + offset + k]; };
+  std::vector<double> weights(width * columns, 0.0);      // Tᵀ or T times VᵀC
+  const auto source = [&](int64_t row) { return src + (offset + row) * n + first; };
   // Row `row` of V is zero from here on.
-  const auto reflectors_of = [&](int64_t row) { return std::min(width, row - offset + 1); };
+  const auto reflectors_of = [&](int64_t row) { return std::min(width, row + 1); };
 
-  for (int64_t row = offset; row < m; ++row) {
+  for (int64_t row = 0; row < rows; ++row) {
     for (int64_t k = 0; k < reflectors_of(row); ++k) {
-      const double v_k = v(row, k);
-      for (int64_t c = 0; c < columns; ++c) projections[k * columns + c] += v_k * src[row * n + first + c];
+      const uint16_t* const high = halves + row * 2 * pitch + k;
+      const double v_k = v[row * width + k] = from_halves(high[0], high[pitch]);
+      for (int64_t c = 0; c < columns; ++c) projections[k * columns + c] += v_k * source(row)[c];
     }
   }
-  for (int64_t k = 0; k < width; ++k) {
-    for (int64_t l = 0; l <= k; ++l) {
+  for (int64_t l = 0; l < width; ++l) {
+    for (int64_t k = l; k < width; ++k) {
       const double t_lk = t[l * width + k];
-      for (int64_t c = 0; c < columns; ++c) weights[k * columns + c] += t_lk * projections[l * columns + c];
+      const int64_t to = transpose ? k : l, from = transpose ? l : k;
+      for (int64_t c = 0; c < columns; ++c) weights[to * columns + c] += t_lk * projections[from * columns + c];
     }
   }
   std::vector<double> updated(columns);
-  for (int64_t row = offset; row < m; ++row) {
-    std::copy_n(src + row * n + first, columns, updated.begin());
+  for (int64_t row = 0; row < rows; ++row) {
+    std::copy_n(source(row), columns, updated.begin());
     for (int64_t k = 0; k < reflectors_of(row); ++k) {
-      const double v_k = v(row, k);
+      const double v_k = v[row * width + k];
       for (int64_t c = 0; c < columns; ++c) updated[c] -= v_k * weights[k * columns + c];
     }
-    std::copy(updated.begin(), updated.end(), h + row * n + first);
+    std::copy(updated.begin(), updated.end(), h + (offset + row) * n + first);
   }
 }
 
 xla::ffi::Error block_reflector(Matrices h_in, Halves halves, Matrices t, xla::ffi::RemainingArgs rest,
                                 xla::ffi::Result<Matrices> h_out, xla::ffi::Result<Vectors> scales, int64_t offset,
-                                int64_t width, int64_t first, int64_t last, bool has_scales, bool has_src) {
+                                int64_t width, int64_t first, int64_t last, bool transpose, bool has_scales,
+                                bool has_src) {
   BlockReflectorOperands operands;
   if (auto error = optional_operands(rest, has_scales, has_src, &operands); error.failure()) return error;
   if (auto error = check_block_reflector(h_in, halves, t, operands, *h_out, *scales, offset, width, first, last);
@@ -62,8 +67,10 @@ xla::ffi::Error block_reflector(Matrices h_in, Halves halves, Matrices t, xla::f
   const IeeeScope ieee;
   const int64_t batch = h_in.dimensions()[0], m = h_in.dimensions()[1], n = h_in.dimensions()[2];
   for (int64_t b = 0; b < batch; ++b) {
-    apply_block_reflector(h_out->typed_data() + b * m * n, t.typed_data() + b * width * width, src + b * m * n, m, n,
-                          offset, width, first, last);
+    apply_block_reflector(
+        h_out->typed_data() + b * m * n,
+        static_cast<const uint16_t*>(halves.untyped_data()) + b * (m - offset) * 2 * reflector_pitch(width),
+        t.typed_data() + b * width * width, transpose, src + b * m * n, m, n, offset, width, first, last);
   }
   return xla::ffi::Error::Success();
 }
@@ -83,5 +90,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu, jaxqr::block_reflector,
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("first")
                                   .Attr<int64_t>("last")
+                                  .Attr<bool>("transpose")
                                   .Attr<bool>("has_scales")
                                   .Attr<bool>("has_src"));

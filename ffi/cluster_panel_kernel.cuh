@@ -364,7 +364,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
       for (int r = 0; r < kRowsPerLane; ++r) magnitude = fmaxf(magnitude, fabsf(a[0][r]));
       send(group_max<32>(magnitude));
       magnitude = combine_ranks(receive()[group], ctas, larger);
-      zero_tail = magnitude == 0.0f;
+      zero_tail = magnitude == 0.0f || fmaxf(magnitude, fabsf(alpha)) < kNegligibleTail;
       if (zero_tail) break;
       rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
       if (rescale == 1.0f) break;

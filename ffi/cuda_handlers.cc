@@ -6,9 +6,11 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "block_reflector.h"
 #include "handlers.h"
+#include "reflectors.h"
 #include "regimes.h"
 #include "shapes.h"
 
@@ -29,6 +31,12 @@ template <typename Buffer>
 cudaError_t copy_unless_aliased(cudaStream_t stream, const Buffer& from, Buffer to) {
   if (from.typed_data() == to.typed_data()) return cudaSuccess;
   return cudaMemcpyAsync(to.typed_data(), from.typed_data(), from.size_bytes(), cudaMemcpyDeviceToDevice, stream);
+}
+
+ffi::Error check_width(const std::string& target, int64_t width, int64_t widest) {
+  if (width <= widest) return ffi::Error::Success();
+  return ffi::Error::InvalidArgument(target + ": width = " + std::to_string(width) + " is over " +
+                                     std::to_string(widest));
 }
 
 __half* data_of(Halves& halves) { return reinterpret_cast<__half*>(halves.untyped_data()); }
@@ -57,18 +65,30 @@ ffi::Error panel(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi
                 matrices);
 }
 
+ffi::Error reflectors(cudaStream_t stream, Matrices h, Vectors tau, ffi::RemainingRets results, int64_t offset,
+                      int64_t first) {
+  std::vector<ReflectorResults> checked;
+  if (auto error = check_reflectors(h, tau, results, offset, first, &checked); error.failure()) return error;
+  const ffi::Span<const int64_t> matrices = h.dimensions();
+  std::vector<ReflectorBlock> blocks;
+  for (const ReflectorResults& block : checked) {
+    if (auto error = check_width("jaxqr_reflectors", block.width, kMaxReflectorsWidth); error.failure()) return error;
+    blocks.push_back({block.t, static_cast<__half*>(block.halves), block.offset, block.width});
+  }
+  const ReflectorShape shape{matrices[0], matrices[1], matrices[2], first, tau.dimensions()[1]};
+  return status("jaxqr_reflectors", launch_reflectors(shape, blocks, h.typed_data(), tau.typed_data(), stream),
+                matrices);
+}
+
 ffi::Error block_reflector(cudaStream_t stream, Matrices h, Halves halves, Matrices t, ffi::RemainingArgs rest,
                            ffi::Result<Matrices> result, ffi::Result<Vectors> scales, int64_t offset, int64_t width,
-                           int64_t first, int64_t last, bool has_scales, bool has_src) {
+                           int64_t first, int64_t last, bool transpose, bool has_scales, bool has_src) {
   BlockReflectorOperands operands;
   if (auto error = optional_operands(rest, has_scales, has_src, &operands); error.failure()) return error;
   if (auto error = check_block_reflector(h, halves, t, operands, *result, *scales, offset, width, first, last);
       error.failure())
     return error;
-  if (width > kMaxBlockReflectorWidth) {
-    return ffi::Error::InvalidArgument("jaxqr_block_reflector: width = " + std::to_string(width) + " is over " +
-                                       std::to_string(kMaxBlockReflectorWidth));
-  }
+  if (auto error = check_width("jaxqr_block_reflector", width, kMaxBlockReflectorWidth); error.failure()) return error;
   const ffi::Span<const int64_t> matrices = h.dimensions();
   if (const cudaError_t error = copy_unless_aliased(stream, h, *result); error != cudaSuccess)
     return status("jaxqr_block_reflector", error, matrices);
@@ -79,7 +99,7 @@ ffi::Error block_reflector(cudaStream_t stream, Matrices h, Halves halves, Matri
   const float* const src = has_src ? operands.src->typed_data() : result->typed_data();
   const BlockReflectorShape shape{matrices[0], matrices[1], matrices[2], offset, width, first, last};
   return status("jaxqr_block_reflector",
-                launch_block_reflector(shape, result->typed_data(), data_of(halves), t.typed_data(),
+                launch_block_reflector(shape, result->typed_data(), data_of(halves), t.typed_data(), transpose,
                                        scales->typed_data(), !has_scales, src, stream),
                 matrices);
 }
@@ -102,6 +122,16 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cuda, jaxqr::panel,
                                   .Attr<bool>("in_place"),
                               {ffi::Traits::kCmdBufferCompatible});
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_reflectors_cuda, jaxqr::reflectors,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Vectors>()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<int64_t>("first"),
+                              {ffi::Traits::kCmdBufferCompatible});
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda, jaxqr::block_reflector,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::PlatformStream<cudaStream_t>>()
@@ -115,6 +145,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda, jaxqr::block_reflector
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("first")
                                   .Attr<int64_t>("last")
+                                  .Attr<bool>("transpose")
                                   .Attr<bool>("has_scales")
                                   .Attr<bool>("has_src"),
                               {ffi::Traits::kCmdBufferCompatible});

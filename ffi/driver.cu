@@ -7,6 +7,8 @@
 //   jaxqr_driver update BATCH M N OFFSET WIDTH [scales]
 //                                          microseconds of one update of all columns right of the panel; with
 //                                          `scales` one that makes the columns' scales too
+//   jaxqr_driver reflectors BATCH M N WIDTH COUNT
+//                                          microseconds to make COUNT block reflectors in one launch
 //   jaxqr_driver sweep                     panels and updates over rows, widths and batches, as CSV
 //
 // Exit status 0, 1 if a check failed, 2 on wrong usage.
@@ -20,6 +22,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "block_reflector.h"
@@ -27,7 +30,9 @@
 #include "panel.h"
 #include "panel_variants.h"
 #include "reflector_halves.h"
+#include "reflectors.h"
 #include "regimes.h"
+#include "rows_variants.h"
 #include "tiny_variants.h"
 
 namespace {
@@ -60,6 +65,9 @@ std::vector<Kernel> compiled_kernels() {
   kernels.push_back({{"cta", {row_lanes, rows_per_lane, cols_per_lane}}, \
                      (row_lanes) * (rows_per_lane),                      \
                      32 / (row_lanes) * (cols_per_lane) * (max_warps)});
+#define JAXQR_ROWS(cols_per_lane, rows_per_lane, warps) \
+  kernels.push_back(                                    \
+      {{"rows", {cols_per_lane, rows_per_lane, warps}}, 4 * (rows_per_lane) * (warps), 8 * (cols_per_lane)});
 #define JAXQR_CLUSTER(rows_per_lane, cols_per_lane, max_warps)                                                \
   for (int64_t ctas : {2, 4, 8, 16}) {                                                                        \
     const int64_t columns = (cols_per_lane) * (max_warps);                                                    \
@@ -67,9 +75,11 @@ std::vector<Kernel> compiled_kernels() {
         {{"cluster", {rows_per_lane, cols_per_lane, ctas}}, columns + 32 * (rows_per_lane) * ctas, columns}); \
   }
   JAXQR_TINY_VARIANTS(JAXQR_TINY)
+  JAXQR_ROWS_VARIANTS(JAXQR_ROWS)
   JAXQR_PANEL_VARIANTS(JAXQR_CTA)
   JAXQR_CLUSTER_VARIANTS(JAXQR_CLUSTER)
 #undef JAXQR_TINY
+#undef JAXQR_ROWS
 #undef JAXQR_CTA
 #undef JAXQR_CLUSTER
   return kernels;
@@ -85,6 +95,7 @@ class DeviceArray {
     REQUIRE(cudaMemcpy(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
   }
   ~DeviceArray() { cudaFree(data_); }
+  DeviceArray(DeviceArray&& other) : count_(other.count_), data_(std::exchange(other.data_, nullptr)) {}
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
   T* get() const { return data_; }
@@ -141,6 +152,20 @@ double halves_error(const PanelShape& s, const float* h, const __half* halves) {
   return worst;
 }
 
+// LAPACK's larft, forward and columnwise, of the reflectors in `panel`, with `rows` rows and row stride n.
+std::vector<double> reference_t(const float* panel, int64_t n, const float* tau, int64_t rows, int64_t width) {
+  std::vector<double> t(width * width, 0.0);
+  for (int64_t k = 0; k < width; ++k) {
+    std::vector<double> dots(k, 0.0);
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t r = k; r < rows; ++r) dots[i] += reflector(panel, n, r, i) * reflector(panel, n, r, k);
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t l = i; l < k; ++l) t[i * width + k] -= tau[k] * t[i * width + l] * dots[l];
+    t[k * width + k] = tau[k];
+  }
+  return t;
+}
+
 // Largest column error of A = Q·R in units of eps·‖A_j‖, and of T in units of eps·max|T|, for one matrix.
 void panel_errors(const PanelShape& s, const float* a, const float* h, const float* tau, const float* t, double* factor,
                   double* t_error) {
@@ -166,17 +191,9 @@ void panel_errors(const PanelShape& s, const float* a, const float* h, const flo
     if (std::isnan(error)) *factor = error;
   }
   if (t == nullptr) return;
-  std::vector<double> reference(w * w, 0.0);
+  const std::vector<double> reference = reference_t(panel, n, tau, rows, w);
   double largest = std::numeric_limits<float>::min();
-  for (int64_t k = 0; k < w; ++k) {  // LAPACK larft, forward and columnwise
-    std::vector<double> dots(k, 0.0);
-    for (int64_t i = 0; i < k; ++i)
-      for (int64_t r = k; r < rows; ++r) dots[i] += reflector(panel, n, r, i) * reflector(panel, n, r, k);
-    for (int64_t i = 0; i < k; ++i)
-      for (int64_t l = i; l < k; ++l) reference[i * w + k] -= tau[k] * reference[i * w + l] * dots[l];
-    reference[k * w + k] = tau[k];
-    for (int64_t i = 0; i <= k; ++i) largest = std::max(largest, std::fabs(reference[i * w + k]));
-  }
+  for (double x : reference) largest = std::max(largest, std::fabs(x));
   for (int64_t i = 0; i < w * w; ++i) {
     const double error = std::fabs(t[i] - reference[i]) / (largest * eps);
     *t_error = std::isnan(error) ? error : std::max(*t_error, error);
@@ -218,7 +235,7 @@ void check_panel(const PanelKernelName& name, const PanelShape& s, bool has_t, b
   report(factor < 10 && t_error < 300, what, factor, t_error);
 }
 
-void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales) {
+void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales, bool transpose) {
   const int64_t size = s.m * s.n, w = s.width, rows = s.m - s.offset, pitch = jaxqr::reflector_pitch(w);
   std::vector<float> h = random_floats(s.batch * size, 2), t(s.batch * w * w, 0.0f);
   const std::vector<float> a = random_floats(s.batch * size, 3);
@@ -249,11 +266,11 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales)
     std::vector<float> larger(in_place ? h : a);
     for (float& x : larger) x *= 4;
     const DeviceFloats earlier(larger), unused(larger);
-    REQUIRE(jaxqr::launch_block_reflector(s, unused.get(), halves.get(), factors.get(), scales.get(), true,
+    REQUIRE(jaxqr::launch_block_reflector(s, unused.get(), halves.get(), factors.get(), transpose, scales.get(), true,
                                           earlier.get(), nullptr));
   }
-  REQUIRE(jaxqr::launch_block_reflector(s, result.get(), halves.get(), factors.get(), scales.get(), make_scales, src,
-                                        nullptr));
+  REQUIRE(jaxqr::launch_block_reflector(s, result.get(), halves.get(), factors.get(), transpose, scales.get(),
+                                        make_scales, src, nullptr));
   REQUIRE(cudaDeviceSynchronize());
   const std::vector<float> updated = result.host();
   double worst = 0.0, untouched = 0.0;
@@ -269,7 +286,8 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales)
         for (int64_t k = 0; k < w; ++k) dots[k] += reflector(panel, s.n, r, k) * value;
       }
       for (int64_t k = 0; k < w; ++k)
-        for (int64_t l = 0; l <= k; ++l) weights[k] += t[b * w * w + l * w + k] * dots[l];
+        for (int64_t l = 0; l <= k; ++l)
+          weights[transpose ? k : l] += t[b * w * w + l * w + k] * dots[transpose ? l : k];
       for (int64_t r = 0; r < rows; ++r) {
         double value = c[(s.offset + r) * s.n + j];
         for (int64_t k = 0; k < w; ++k) value -= reflector(panel, s.n, r, k) * weights[k];
@@ -287,9 +305,98 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales)
     }
   }
   char what[200];
-  std::snprintf(what, sizeof what, "update batch %d, %d×%d, offset %d, width %d, columns %d:%d%s", int(s.batch),
-                int(s.m), int(s.n), int(s.offset), int(w), int(s.first), int(s.last), in_place ? ", in place" : "");
+  std::snprintf(what, sizeof what, "update batch %d, %d×%d, offset %d, width %d, columns %d:%d%s%s", int(s.batch),
+                int(s.m), int(s.n), int(s.offset), int(w), int(s.first), int(s.last), in_place ? ", in place" : "",
+                transpose ? "" : ", T not transposed");
   report(worst < 10 && untouched == 0, what, worst, untouched);
+}
+
+// Random reflections in the columns of matrices, those on and above the diagonal poisoned.
+void reflections(int64_t batch, int64_t m, int64_t n, int64_t k, std::vector<float>* h, std::vector<float>* tau) {
+  *h = random_floats(batch * m * n, 4);
+  tau->resize(batch * k);
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t c = 0; c < k; ++c) {
+      double square = 1.0;
+      for (int64_t r = 0; r < m; ++r) {
+        float& x = (*h)[(b * m + r) * n + c];
+        x = r <= c ? kPoison : x * 0.3f;
+        if (r > c) square += double{x} * x;
+      }
+      (*tau)[b * k + c] = static_cast<float>(2.0 / square);
+    }
+  }
+}
+
+struct Reflectors {
+  std::vector<DeviceFloats> t;
+  std::vector<DeviceHalves> halves;
+  std::vector<jaxqr::ReflectorBlock> blocks;
+};
+
+// Room for blocks of these widths from `offset` on.
+Reflectors room_for_reflectors(int64_t batch, int64_t m, int64_t offset, const std::vector<int64_t>& widths) {
+  Reflectors result;
+  result.t.reserve(widths.size());
+  result.halves.reserve(widths.size());
+  for (int64_t width : widths) {
+    result.t.emplace_back(std::vector<float>(batch * width * width, kPoison));
+    result.halves.emplace_back(
+        std::vector<__half>(batch * (m - offset) * 2 * jaxqr::reflector_pitch(width), __float2half(kPoison)));
+    result.blocks.push_back({result.t.back().get(), result.halves.back().get(), offset, width});
+    offset += width;
+  }
+  return result;
+}
+
+// `large`: one column's entries reach far beyond the range of halves.
+void check_reflectors(int64_t m, int64_t n, int64_t offset, const std::vector<int64_t>& widths, bool large) {
+  constexpr int64_t kBatch = 3;
+  const int64_t k = std::min(m, n);
+  std::vector<float> h, tau;
+  reflections(kBatch, m, n, k, &h, &tau);
+  if (large && offset + 1 < m) {
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t r = offset + 1; r < m; ++r) h[(b * m + r) * n + offset] *= 0x1p20f;
+      tau[b * k + offset] = 1.5f * 0x1p-40f;
+    }
+  }
+  const DeviceFloats source(h), taus(tau);
+  const Reflectors found = room_for_reflectors(kBatch, m, offset, widths);
+  REQUIRE(jaxqr::launch_reflectors({kBatch, m, n, 0, k}, found.blocks, source.get(), taus.get(), nullptr));
+  REQUIRE(cudaDeviceSynchronize());
+  double v_error = 0.0, t_error = 0.0;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    const int64_t first = found.blocks[i].offset, w = widths[i], rows = m - first, pitch = jaxqr::reflector_pitch(w);
+    const std::vector<float> ts = found.t[i].host();
+    const std::vector<__half> parts = found.halves[i].host();
+    for (int64_t b = 0; b < kBatch; ++b) {
+      const float* const panel = &h[b * m * n + first * n + first];
+      const __half* const halves = &parts[b * rows * 2 * pitch];
+      const auto element = [&](int64_t row, int64_t c) {
+        const __half* const place = halves + row * 2 * pitch + c;
+        return (double{__half2float(place[0])} + __half2float(place[pitch])) / jaxqr::kReflectorScale;
+      };
+      const auto worse = [](double* worst, double error) {
+        *worst = std::isnan(error) ? error : std::max(*worst, error / std::numeric_limits<float>::epsilon());
+      };
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t c = 0; c < pitch; ++c) {
+          const double expected = c < w ? element(c, c) * reflector(panel, n, row, c) : 0.0;
+          worse(&v_error, std::fabs(element(row, c) - expected));
+        }
+      }
+      const std::vector<double> reference = reference_t(panel, n, &tau[b * k + first], rows, w);
+      const auto expected = [&](int64_t i) { return reference[i] / (element(i / w, i / w) * element(i % w, i % w)); };
+      double largest = std::numeric_limits<float>::min();
+      for (int64_t i = 0; i < w * w; ++i) largest = std::max(largest, std::fabs(expected(i)));
+      for (int64_t i = 0; i < w * w; ++i) worse(&t_error, std::fabs(ts[b * w * w + i] - expected(i)) / largest);
+    }
+  }
+  char what[200];
+  std::snprintf(what, sizeof what, "reflectors %d×%d, offset %d, %d blocks of width %d%s", int(m), int(n), int(offset),
+                int(widths.size()), int(widths[0]), large ? ", large" : "");
+  report(v_error <= 1.0 && t_error < 300, what, v_error, t_error);
 }
 
 // Shared memory that the device offers to one CTA.
@@ -324,13 +431,28 @@ int check() {
     for (int64_t width : {1, 17, 32, 33, 64}) {
       if (width > rows) continue;
       for (int64_t columns : {1, 30, 64, 131}) {
-        check_update({2, rows, width + columns, 0, width, width, width + columns}, false, true);
-        check_update({2, rows + 8, width + columns + 8, 8, width, 8 + width, 8 + width + columns}, true, false);
-        check_update({2, rows + 3, width + columns + 8, 3, width, 3 + width + columns / 2, 3 + width + columns}, true,
-                     true);
-        checks += 3;
+        for (bool transpose : {false, true}) {
+          const int64_t n = width + columns;
+          check_update({2, rows, n, 0, width, width, n}, false, true, transpose);
+          check_update({2, rows + 8, n + 8, 8, width, 8 + width, n + 8}, true, false, transpose);
+          check_update({2, rows + 3, n + 8, 3, width, 3 + width + columns / 2, 3 + n}, true, true, transpose);
+          checks += 3;
+        }
       }
     }
+  }
+  for (bool large : {false, true}) {
+    for (int64_t rows : {1, 55, 56, 57, 200, 513, 1500}) {
+      for (int64_t width : {1, 8, 17, 32, 33, 64}) {
+        if (width > rows) continue;
+        check_reflectors(rows, width, 0, {width}, large);
+        check_reflectors(rows + 5, width + 9, 5, {width}, large);
+        checks += 2;
+      }
+    }
+    check_reflectors(300, 290, 7, {64, 64, 64, 64, 20}, large);
+    check_reflectors(150, 140, 1, std::vector<int64_t>(130, 1), large);
+    checks += 2;
   }
   std::printf("%d checks, %d failed\n", checks, failures);
   return failures != 0;
@@ -396,38 +518,50 @@ double time_update(const BlockReflectorShape& s, bool make_scales) {
   fill<<<1024, 256>>>(t.get(), s.batch * s.width * s.width);
   fill_halves<<<1024, 256>>>(halves.get(), parts);
   const auto update = [&](bool make_scales) {
-    return jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), scales.get(), make_scales, a.get(),
+    return jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), make_scales, a.get(),
                                          nullptr);
   };
   REQUIRE(update(true));
   return microseconds([&] { return update(make_scales); });
 }
 
+double time_reflectors(int64_t batch, int64_t m, int64_t n, int64_t width, int64_t count) {
+  const int64_t k = width * count;
+  const DeviceFloats h(batch * m * n), tau(batch * k);
+  fill<<<1024, 256>>>(h.get(), batch * m * n);
+  fill<<<1024, 256>>>(tau.get(), batch * k);
+  const Reflectors result = room_for_reflectors(batch, m, 0, std::vector<int64_t>(count, width));
+  return microseconds(
+      [&] { return jaxqr::launch_reflectors({batch, m, n, 0, k}, result.blocks, h.get(), tau.get(), nullptr); });
+}
+
 // Times to fit the cost model in jaxqr/_kernels.py to.
 int sweep() {
   const int64_t shared_limit = shared_bytes_limit();
-  std::printf("kernel,rows,width,columns,batch,with_t,microseconds\n");
-  for (int64_t batch : {1, 8, 60, 132, 640, 2640, 10560}) {
+  std::printf("kernel,rows,width,columns,batch,microseconds\n");
+  for (int64_t batch : {1, 60, 132, 640, 2640, 10560}) {
     for (const Kernel& kernel : compiled_kernels()) {
       const bool tiny = kernel.name.regime == "tiny";
       if (!tiny && batch > 2640) continue;
       for (int64_t rows : {kernel.rows, kernel.rows / 2 + 1}) {
-        for (int64_t width : {4, 8, 16, 32, 64, 176}) {
+        for (int64_t width : {8, 32, 64, 176}) {
           const PanelShape s{batch, rows, width, 0, width};
-          const bool has_t = !tiny && width <= 64;
-          if (width > std::min(rows, kernel.columns) || batch * rows * width > int64_t{1} << 28) continue;
-          const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, s, has_t);
+          if (width > std::min(rows, kernel.columns) || batch * rows * width > int64_t{1} << 27) continue;
+          const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, s, false);
           if (of_shape.mismatch != nullptr || of_shape.shared_bytes > shared_limit) continue;
-          std::printf("%s,%d,%d,0,%d,%d,%.2f\n", jaxqr::text_of(kernel.name).c_str(), int(rows), int(width), int(batch),
-                      int(has_t), time_panel(kernel.name, s, has_t));
+          std::printf("%s,%d,%d,0,%d,%.2f\n", jaxqr::text_of(kernel.name).c_str(), int(rows), int(width), int(batch),
+                      time_panel(kernel.name, s, false));
         }
       }
     }
     for (int64_t rows : {64, 256, 512, 1024, 2048, 4096}) {
       for (int64_t width : {16, 32, 64}) {
+        if (batch * rows * width > int64_t{1} << 27) continue;
+        std::printf("reflectors,%d,%d,0,%d,%.2f\n", int(rows), int(width), int(batch),
+                    time_reflectors(batch, rows, width, width, 1));
         for (int64_t columns : {64, 448, 960, 3968}) {
-          if (batch * rows * (width + columns) > int64_t{1} << 29) continue;
-          std::printf("update,%d,%d,%d,%d,1,%.2f\n", int(rows), int(width), int(columns), int(batch),
+          if (batch * rows * (width + columns) > int64_t{1} << 28) continue;
+          std::printf("update,%d,%d,%d,%d,%.2f\n", int(rows), int(width), int(columns), int(batch),
                       time_update({batch, rows, width + columns, 0, width, width, width + columns}, false));
         }
       }
@@ -440,7 +574,7 @@ int usage() {
   std::fprintf(
       stderr,
       "usage: jaxqr_driver check | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER... | update BATCH M N "
-      "OFFSET WIDTH [scales]\n");
+      "OFFSET WIDTH [scales] | reflectors BATCH M N WIDTH COUNT\n");
   return 2;
 }
 
@@ -466,6 +600,10 @@ int main(int argc, char** argv) {
   if (mode == "update" && argc >= 7) {
     const int64_t offset = number(5), width = number(6), n = number(4);
     std::printf("%.2f\n", time_update({number(2), number(3), n, offset, width, offset + width, n}, argc == 8));
+    return 0;
+  }
+  if (mode == "reflectors" && argc == 7) {
+    std::printf("%.2f\n", time_reflectors(number(2), number(3), number(4), number(5), number(6)));
     return 0;
   }
   return usage();

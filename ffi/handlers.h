@@ -5,8 +5,10 @@
 #include "xla/ffi/api/ffi.h"
 
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_panel_cpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_reflectors_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_panel_cuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_reflectors_cuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda);
 
 #endif  // JAXQR_FFI_HANDLERS_H_

@@ -4,6 +4,7 @@
 #include "cluster_variants.h"
 #include "handlers.h"
 #include "panel_variants.h"
+#include "rows_variants.h"
 #include "tiny_variants.h"
 
 namespace nb = nanobind;
@@ -15,12 +16,14 @@ nb::capsule encapsulate(XLA_FFI_Handler* handler) { return nb::capsule(reinterpr
 nb::dict registrations() {
   nb::dict cpu;
   cpu["jaxqr_panel"] = encapsulate(jaxqr_panel_cpu);
+  cpu["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cpu);
   cpu["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cpu);
   nb::dict platforms;
   platforms["cpu"] = cpu;
 #ifdef JAXQR_CUDA_ARCHITECTURES
   nb::dict cuda;
   cuda["jaxqr_panel"] = encapsulate(jaxqr_panel_cuda);
+  cuda["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cuda);
   cuda["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cuda);
   platforms["CUDA"] = cuda;
 #endif
@@ -35,6 +38,11 @@ nb::dict kernels() {
     nb::list rows;
     JAXQR_TINY_VARIANTS(JAXQR_ROW)
     regimes["tiny"] = rows;
+  }
+  {
+    nb::list rows;
+    JAXQR_ROWS_VARIANTS(JAXQR_ROW)
+    regimes["rows"] = rows;
   }
   {
     nb::list rows;
@@ -65,7 +73,8 @@ NB_MODULE(_native, module) {
   module.def("registrations", &registrations, "FFI handlers: {platform: {target: capsule}}.");
   module.def("kernels", &kernels,
              "Variants of the CUDA panel kernels by regime. tiny: (column_lanes, cols_per_lane, row_lanes, warps, "
-             "rows_per_lane); cta: (row_lanes, rows_per_lane, cols_per_lane, max_warps); cluster: (rows_per_lane, "
+             "rows_per_lane); rows: (cols_per_lane, rows_per_lane, warps); cta: (row_lanes, rows_per_lane, "
+             "cols_per_lane, max_warps); cluster: (rows_per_lane, "
              "cols_per_lane, max_warps).");
   module.def("cuda_architectures", &cuda_architectures, "CUDA architectures compiled in; empty without CUDA.");
 }

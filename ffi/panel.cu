@@ -12,14 +12,13 @@ namespace {
 constexpr int64_t kMaxGrid = 0x7fffffff;
 
 template <int kRowLanes, int kRowsPerLane, int kCols, int kMaxWarps>
-cudaError_t launch(const PanelShape& shape, const float* src, float* h, float* tau, float* t, __half* halves,
-                   cudaStream_t stream) {
+cudaError_t launch(const PanelShape& shape, const float* src, float* h, float* tau, cudaStream_t stream) {
   constexpr int kWarpCols = 32 / kRowLanes * kCols;
   const auto kernel = panel_kernel<kRowLanes, kRowsPerLane, kCols, kMaxWarps>;
   const int width = static_cast<int>(shape.width), rows = static_cast<int>(shape.m - shape.offset);
   const int threads = 32 * ((width + kWarpCols - 1) / kWarpCols);
   constexpr int kMaxWidth = kPanelMaxWidth<kRowLanes, kRowsPerLane, kCols, kMaxWarps>;
-  const int shared_bytes = panel_shared_bytes<kMaxWidth>(kRowLanes * kRowsPerLane, width, t != nullptr);
+  const int shared_bytes = panel_shared_bytes<kMaxWidth>(kRowLanes * kRowsPerLane, width);
   if (shared_bytes > 48 * 1024) {
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     if (error != cudaSuccess) return error;
@@ -27,10 +26,8 @@ cudaError_t launch(const PanelShape& shape, const float* src, float* h, float* t
   const int64_t stride = shape.m * shape.n, corner = shape.offset * shape.n + shape.offset;
   for (int64_t first = 0; first < shape.batch; first += kMaxGrid) {
     const unsigned grid = static_cast<unsigned>(std::min(shape.batch - first, kMaxGrid));
-    kernel<<<grid, threads, shared_bytes, stream>>>(
-        src + first * stride + corner, h + first * stride + corner, tau + first * width,
-        t == nullptr ? nullptr : t + first * width * width,
-        t == nullptr ? nullptr : halves + first * rows * 2 * reflector_pitch(width), stride, shape.n, rows, width);
+    kernel<<<grid, threads, shared_bytes, stream>>>(src + first * stride + corner, h + first * stride + corner,
+                                                    tau + first * width, stride, shape.n, rows, width);
     const cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return error;
   }
@@ -44,8 +41,7 @@ bool same(const PanelVariant& variant, int64_t row_lanes, int64_t rows_per_lane,
 
 }  // namespace
 
-const char* panel_variant_mismatch(const PanelVariant& variant, const PanelShape& shape, bool has_t) {
-  if (has_t && shape.width > kMaxTWidth) return "T is made for at most 64 columns";
+const char* panel_variant_mismatch(const PanelVariant& variant, const PanelShape& shape) {
 #define JAXQR_CHECK(row_lanes, rows_per_lane, cols_per_lane, max_warps)                                            \
   if (same(variant, row_lanes, rows_per_lane, cols_per_lane)) {                                                    \
     if (shape.m - shape.offset > (row_lanes) * (rows_per_lane)) return "the variant does not hold that many rows"; \
@@ -58,21 +54,21 @@ const char* panel_variant_mismatch(const PanelVariant& variant, const PanelShape
   return "no such variant was compiled";
 }
 
-int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width, bool has_t) {
+int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width) {
 #define JAXQR_BYTES(row_lanes, rows_per_lane, cols_per_lane, max_warps)                            \
   if (same(variant, row_lanes, rows_per_lane, cols_per_lane))                                      \
     return panel_shared_bytes<kPanelMaxWidth<row_lanes, rows_per_lane, cols_per_lane, max_warps>>( \
-        (row_lanes) * (rows_per_lane), static_cast<int>(width), has_t);
+        (row_lanes) * (rows_per_lane), static_cast<int>(width));
   JAXQR_PANEL_VARIANTS(JAXQR_BYTES)
 #undef JAXQR_BYTES
   return 0;
 }
 
 cudaError_t launch_panel(const PanelVariant& variant, const PanelShape& shape, const float* src, float* h, float* tau,
-                         float* t, __half* halves, cudaStream_t stream) {
+                         cudaStream_t stream) {
 #define JAXQR_LAUNCH(row_lanes, rows_per_lane, cols_per_lane, max_warps) \
   if (same(variant, row_lanes, rows_per_lane, cols_per_lane))            \
-    return launch<row_lanes, rows_per_lane, cols_per_lane, max_warps>(shape, src, h, tau, t, halves, stream);
+    return launch<row_lanes, rows_per_lane, cols_per_lane, max_warps>(shape, src, h, tau, stream);
   JAXQR_PANEL_VARIANTS(JAXQR_LAUNCH)
 #undef JAXQR_LAUNCH
   return cudaErrorInvalidValue;

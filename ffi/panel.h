@@ -2,7 +2,6 @@
 #ifndef JAXQR_FFI_PANEL_H_
 #define JAXQR_FFI_PANEL_H_
 
-#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -19,18 +18,17 @@ struct PanelVariant {
   int64_t row_lanes, rows_per_lane, cols_per_lane;
 };
 
-// Why the variant cannot factor this panel, or nullptr if it can. `has_t`: whether T is wanted too.
-const char* panel_variant_mismatch(const PanelVariant& variant, const PanelShape& shape, bool has_t);
+// Why the variant cannot factor this panel, or nullptr if it can.
+const char* panel_variant_mismatch(const PanelVariant& variant, const PanelShape& shape);
 
 // Dynamic shared memory of a launch; the device has to offer as much to one CTA.
-int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width, bool has_t);
+int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width);
 
-// Factors the panel of every matrix: reads `src`, writes `h` (which may be `src`), tau[batch, width] and, unless both
-// are null, t[batch, width, width] and the reflectors as `halves` (reflector_halves.h). Only the panel's own elements
-// of `h` are written. Asynchronous on `stream`; allocates nothing. The caller has checked the variant with
-// panel_variant_mismatch.
+// Factors the panel of every matrix: reads `src`, writes `h` (which may be `src`) and tau[batch, width]. Only the
+// panel's own elements of `h` are written. Asynchronous on `stream`; allocates nothing. The caller has checked the
+// variant with panel_variant_mismatch.
 cudaError_t launch_panel(const PanelVariant& variant, const PanelShape& shape, const float* src, float* h, float* tau,
-                         float* t, __half* halves, cudaStream_t stream);
+                         cudaStream_t stream);
 
 }  // namespace jaxqr
 

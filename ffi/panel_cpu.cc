@@ -12,18 +12,13 @@
 
 #include "handlers.h"
 #include "ieee_scope.h"
+#include "reflectors_cpu.h"
 #include "shapes.h"
 
 namespace jaxqr {
 namespace {
 
 double round_to_float(double value) { return static_cast<float>(value); }
-
-double dot(const double* x, const double* y, int64_t size) {
-  double sum = 0;
-  for (int64_t i = 0; i < size; ++i) sum += x[i] * y[i];
-  return sum;
-}
 
 // LAPACK's larfg: turns x into [beta, v_1, …] with H·x = beta·e_0, H = I - tau·v·vᵀ, v_0 = 1. Returns tau.
 double make_reflector(double* x, int64_t size) {
@@ -45,61 +40,6 @@ void apply_reflector(const double* v, double tau, double* y, int64_t size) {
   for (int64_t i = 1; i < size; ++i) y[i] -= weight * v[i];
 }
 
-// LAPACK's larft: T[:k, k] = -tau_k·T[:k, :k]·(Vᵀv_k), upper triangular, without a division. `v` is column-major, rows
-// × width.
-void form_t(const std::vector<double>& v, const std::vector<double>& tau, int64_t rows, int64_t width, float* t_out) {
-  std::vector<double> t(width * width, 0.0);
-  std::vector<double> products(width);
-  for (int64_t k = 0; k < width; ++k) {
-    const double* v_k = &v[k * rows + k];
-    for (int64_t l = 0; l < k; ++l) {
-      const double* v_l = &v[l * rows + k];
-      products[l] = v_l[0] + dot(v_l + 1, v_k + 1, rows - k - 1);
-    }
-    for (int64_t i = 0; i < k; ++i) {
-      double sum = 0;
-      for (int64_t l = i; l < k; ++l) sum += t[i * width + l] * products[l];
-      t[i * width + k] = -tau[k] * sum;
-    }
-    t[k * width + k] = tau[k];
-  }
-  std::copy(t.begin(), t.end(), t_out);
-}
-
-// Bits of the half nearest to `value` (ties to even), |value| < 65504.
-uint16_t half_bits(float value) {
-  const float magnitude = std::fabs(value);
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  if (magnitude == 0) return sign;
-  int exponent;
-  std::frexp(magnitude, &exponent);
-  const int last_place = std::max(exponent - 11, -24);  // exponent of the half's last place
-  const float units = std::nearbyint(std::ldexp(magnitude, -last_place));
-  // Subnormal halves count places of 2^-24; others 1024 to 2047 of theirs, and 2048 is the next binade's 1024.
-  return sign | static_cast<uint16_t>((last_place + 24) * 1024 + static_cast<int>(units));
-}
-
-float half_value(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const float magnitude =
-      std::ldexp(static_cast<float>(exponent ? fraction + 1024 : fraction), std::max(exponent, 1) - 25);
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
-
-// V, column-major in `panel`, as reflector_halves.h says.
-void write_halves(const std::vector<double>& panel, int64_t rows, int64_t width, uint16_t* halves) {
-  const int64_t pitch = reflector_pitch(width);
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t c = 0; c < pitch; ++c) {
-      const double v = c >= width || i < c ? 0 : i == c ? 1 : panel[c * rows + i];
-      const float scaled = static_cast<float>(v) * kReflectorScale;
-      uint16_t* const high = halves + i * 2 * pitch + c;
-      *high = std::isnan(scaled) ? 0x7e00 : half_bits(scaled);
-      high[pitch] = std::isnan(scaled) ? 0x7e00 : half_bits(scaled - half_value(*high));
-    }
-  }
-}
-
 // Factors one matrix's panel: rows offset … m, columns offset … offset+width of the row-major m×n `src`, into `h`.
 void factor_panel(const float* src, float* h, float* tau_out, float* t_out, uint16_t* halves, int64_t m, int64_t n,
                   int64_t offset, int64_t width) {
@@ -119,8 +59,9 @@ void factor_panel(const float* src, float* h, float* tau_out, float* t_out, uint
     for (int64_t c = 0; c < width; ++c) h[(offset + i) * n + offset + c] = static_cast<float>(panel[c * rows + i]);
   std::copy(tau.begin(), tau.end(), tau_out);
   if (t_out == nullptr) return;
-  form_t(panel, tau, rows, width, t_out);
-  write_halves(panel, rows, width, halves);
+  const std::vector<double> t = form_t(panel, tau, rows, width);
+  std::copy(t.begin(), t.end(), t_out);
+  write_halves(panel, std::vector<double>(width, 1.0), rows, width, halves);
 }
 
 xla::ffi::Error panel(Matrices src, xla::ffi::Result<Matrices> h, xla::ffi::Result<Vectors> tau,

@@ -23,20 +23,15 @@
 // power of two: a decision on Σx² that every warp takes alike, without communication. An exactly zero tail gives tau =
 // 0 and keeps alpha.
 //
-// Resources. About kRowsPerLane·(kCols + 1) data registers a lane; width·rows floats of shared memory, plus width² for
-// T.
+// Resources. About kRowsPerLane·(kCols + 1) data registers a lane; width·rows floats of shared memory.
 #ifndef JAXQR_FFI_PANEL_KERNEL_CUH_
 #define JAXQR_FFI_PANEL_KERNEL_CUH_
-
-#include <cuda_fp16.h>
 
 #include <cstdint>
 
 #include "panel.h"
 #include "ptx.cuh"
 #include "reflector.cuh"
-#include "reflector_halves.cuh"
-#include "t_factor.cuh"
 #include "warp.cuh"
 
 namespace jaxqr {
@@ -52,72 +47,10 @@ struct __align__(16) PanelScalars {
 // Columns lie this far apart in shared memory: float4 aligned, and neighbouring columns in different banks.
 __host__ __device__ constexpr int column_pitch(int rows) { return rows + 4; }
 
-// Dynamic shared memory: the scalars, the columns [width, column_pitch(rows)], and for T the coupling matrix.
+// Dynamic shared memory: the scalars and the columns [width, column_pitch(rows)].
 template <int kMaxWidth>
-constexpr int panel_shared_bytes(int rows, int width, bool has_t) {
-  return static_cast<int>(sizeof(PanelScalars<kMaxWidth>)) + 4 * column_pitch(rows) * width +
-         (has_t ? 4 * coupling_pitch(width) * coupling_pitch(width) : 0);
-}
-
-// Four rows of a column from `row` on, with zeros down to the pivot's row.
-__device__ __forceinline__ float4 below(float4 x, int row, int pivot) {
-  return {row > pivot ? x.x : 0.0f, row + 1 > pivot ? x.y : 0.0f, row + 2 > pivot ? x.z : 0.0f,
-          row + 3 > pivot ? x.w : 0.0f};
-}
-
-// T of the panel (columns of V in `columns`, R at and above their pivots): G = striu(VᵀV), then t_from_coupling. Called
-// by all threads, after a barrier; `coupling` is zero. O(width²·rows) over the warps.
-template <int kPitch>
-__device__ __forceinline__ void make_t(const float* tau, float* columns, float* coupling, int rows, int width,
-                                       float* t) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const int pitch = coupling_pitch(width);  // transposed: coupling[k·pitch + i] = tau_i·G(i, k), i < k
-
-  const int tiles = (width + 3) / 4;
-  for (int tile = warp; tile < tiles * (tiles + 1) / 2; tile += warps) {
-    int tile_k = 0, tile_i = tile;
-    while (tile_i > tile_k) tile_i -= ++tile_k;
-    int column_i[4], column_k[4];  // past the panel's last column: that one again, its sums are not used
-    float sums[16] = {};
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const int i = min(tile_i * 4 + c, width - 1), k = min(tile_k * 4 + c, width - 1);
-      column_i[c] = i * kPitch;
-      column_k[c] = k * kPitch;
-    }
-    for (int row = tile_k * 4 + 4 * lane; row < rows; row += 128) {
-      float4 vi[4];
-#pragma unroll
-      for (int c = 0; c < 4; ++c) vi[c] = *reinterpret_cast<const float4*>(columns + column_i[c] + row);
-      // At and above the pivots lies R. Columns i < k have only reflector entries below pivot k.
-      if (row <= tile_k * 4 + 3) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) vi[c] = below(vi[c], row, tile_i * 4 + c);
-      }
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        float4 vk = *reinterpret_cast<const float4*>(columns + column_k[c] + row);
-        if (row <= tile_k * 4 + 3) vk = below(vk, row, tile_k * 4 + c);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& sum = sums[4 * i + c];
-          sum = fmaf(vi[i].x, vk.x, sum);
-          sum = fmaf(vi[i].y, vk.y, sum);
-          sum = fmaf(vi[i].z, vk.z, sum);
-          sum = fmaf(vi[i].w, vk.w, sum);
-        }
-      }
-    }
-    const float sum = transposed_sum(sums, lane);
-    const int i = tile_i * 4 + lane / 8, k = tile_k * 4 + lane / 2 % 4;
-    if (lane % 2 == 0 && i < k && k < width) {
-      const float v_ik = columns[i * kPitch + k];  // times the implied 1 of v_k
-      coupling[k * pitch + i] = tau[i] * (sum + v_ik);
-    }
-  }
-  __syncthreads();
-
-  t_from_coupling([&](int k) { return tau[k]; }, coupling, columns, width, t);
+constexpr int panel_shared_bytes(int rows, int width) {
+  return static_cast<int>(sizeof(PanelScalars<kMaxWidth>)) + 4 * column_pitch(rows) * width;
 }
 
 // The widest panel of a variant: as many columns as its warps hold, and no more than its rows.
@@ -150,8 +83,8 @@ __device__ __forceinline__ void for_each_by_rows(int row_end, int width, Load lo
 
 template <int kRowLanes, int kRowsPerLane, int kCols, int kMaxWarps>
 __global__ void __launch_bounds__(32 * kMaxWarps)
-    panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out, int64_t matrix_stride,
-                 int64_t row_stride, int rows, int width) {
+    panel_kernel(const float* src, float* h, float* tau_out, int64_t matrix_stride, int64_t row_stride, int rows,
+                 int width) {
   constexpr int kColLanes = 32 / kRowLanes;
   constexpr int kWarpCols = kColLanes * kCols;
   constexpr int kItems = kRowsPerLane / 4;
@@ -315,7 +248,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
           magnitude = fmaxf(fmaxf(magnitude, fmaxf(fabsf(item.x), fabsf(item.y))), fmaxf(fabsf(item.z), fabsf(item.w)));
         });
         magnitude = group_max<kRowLanes>(magnitude);
-        zero_tail = magnitude == 0.0f;
+        zero_tail = magnitude == 0.0f || fmaxf(magnitude, fabsf(alpha)) < kNegligibleTail;
         if (!zero_tail) {
           rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
           sum_up(rescale);
@@ -376,41 +309,14 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
     }
   }
   __syncthreads();
-  const bool has_t = t_out != nullptr;
-  const int pitch = static_cast<int>(reflector_pitch(width));
-  {
-    float* const target = h + matrix * matrix_stride;
-    __half* const halves = halves_out + matrix * rows * 2 * pitch;
-    for_each_by_rows<8>(
-        rows, width,
-        [&](int row, int column) {
-          const float value = columns[column * kPitch + row];
-          return row > column ? value * shared.vscale[column] : value;
-        },
-        [&](int row, int column, float value) {
-          target[row * row_stride + column] = value;
-          if (!has_t) return;
-          columns[column * kPitch + row] = value;
-          store_halves(halves + int64_t{row} * 2 * pitch + column, pitch,
-                       row > column    ? value
-                       : row == column ? 1.0f
-                                       : 0.0f);
-        });
-    if (has_t && pitch > width) {
-      for_each_by_rows<1>(
-          rows, pitch - width, [](int, int) { return 0.0f; },
-          [&](int row, int column, float) {
-            store_halves(halves + int64_t{row} * 2 * pitch + width + column, pitch, 0.0f);
-          });
-    }
-  }
-
-  if (has_t) {
-    float* const coupling = columns + kPitch * width;
-    for (int i = threadIdx.x; i < coupling_pitch(width) * coupling_pitch(width); i += blockDim.x) coupling[i] = 0.0f;
-    __syncthreads();
-    make_t<kPitch>(shared.tau, columns, coupling, rows, width, t_out + matrix * width * width);
-  }
+  float* const target = h + matrix * matrix_stride;
+  for_each_by_rows<8>(
+      rows, width,
+      [&](int row, int column) {
+        const float value = columns[column * kPitch + row];
+        return row > column ? value * shared.vscale[column] : value;
+      },
+      [&](int row, int column, float value) { target[row * row_stride + column] = value; });
 }
 
 }  // namespace jaxqr

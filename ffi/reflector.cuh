@@ -6,6 +6,10 @@
 
 namespace jaxqr {
 
+// Where alpha and the tail are smaller than this, in units of their column's largest element, kernels that keep x as it
+// is, with rescale·inverse as v's factor, count the tail as zero: the factor could overflow.
+inline constexpr float kNegligibleTail = 0x1p-110f;
+
 struct Reflector {
   float beta, tau;
   float inverse;           // v = x·inverse

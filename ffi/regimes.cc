@@ -1,6 +1,8 @@
 #include "regimes.h"
 
 #include "cluster_panel.h"
+#include "reflectors.h"
+#include "rows_panel.h"
 #include "tiny.h"
 
 namespace jaxqr {
@@ -11,25 +13,49 @@ std::string text_of(const PanelKernelName& name) {
   return text;
 }
 
+namespace {
+
+using Factorization = std::function<cudaError_t(const float* src, float* h, float* tau, cudaStream_t stream)>;
+
+// A kernel that makes no T: where it is wanted, another kernel follows.
+PanelKernel followed_by_reflectors(const char* mismatch, int64_t shared_bytes, Factorization factorization,
+                                   const PanelShape& shape, bool has_t) {
+  if (has_t && mismatch == nullptr && shape.width > kMaxReflectorsWidth) mismatch = "T is made for at most 64 columns";
+  return {mismatch, shared_bytes,
+          [=](const float* src, float* h, float* tau, float* t, __half* halves, cudaStream_t stream) {
+            const cudaError_t error = factorization(src, h, tau, stream);
+            if (!has_t || error != cudaSuccess) return error;
+            return launch_reflectors({shape.batch, shape.m, shape.n, shape.offset, shape.width},
+                                     {{t, halves, shape.offset, shape.width}}, h, tau, stream);
+          }};
+}
+
+}  // namespace
+
 PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, bool has_t) {
   using namespace std::placeholders;
   const std::vector<int64_t>& v = name.variant;
-  if (name.regime == "cta" && v.size() == 3) {
-    const PanelVariant variant{v[0], v[1], v[2]};
-    return {panel_variant_mismatch(variant, shape, has_t), panel_shared_bytes(variant, shape.width, has_t),
-            std::bind(launch_panel, variant, shape, _1, _2, _3, _4, _5, _6)};
-  }
-  if (name.regime == "cluster" && v.size() == 3) {
-    const ClusterVariant variant{v[0], v[1], v[2]};
-    return {cluster_variant_mismatch(variant, shape, has_t), cluster_shared_bytes(variant, shape.width, has_t),
-            std::bind(launch_cluster_panel, variant, shape, _1, _2, _3, _4, _5, _6)};
-  }
   if (name.regime == "tiny" && v.size() == 5) {
     if (has_t || shape.offset > 0 || shape.width < shape.n)
       return {"tiny kernels factor whole matrices, and make no T", 0, nullptr};
     const TinyVariant variant{v[0], v[1], v[2], v[3], v[4]};
     const TinyShape whole{shape.batch, shape.m, shape.n};
     return {tiny_variant_mismatch(variant, whole), 0, std::bind(launch_tiny, variant, whole, _1, _2, _3, _6)};
+  }
+  if (name.regime == "rows" && v.size() == 3) {
+    const RowsVariant variant{v[0], v[1], v[2]};
+    return followed_by_reflectors(rows_variant_mismatch(variant, shape), rows_shared_bytes(variant),
+                                  std::bind(launch_rows_panel, variant, shape, _1, _2, _3, _4), shape, has_t);
+  }
+  if (name.regime == "cta" && v.size() == 3) {
+    const PanelVariant variant{v[0], v[1], v[2]};
+    return followed_by_reflectors(panel_variant_mismatch(variant, shape), panel_shared_bytes(variant, shape.width),
+                                  std::bind(launch_panel, variant, shape, _1, _2, _3, _4), shape, has_t);
+  }
+  if (name.regime == "cluster" && v.size() == 3) {
+    const ClusterVariant variant{v[0], v[1], v[2]};
+    return {cluster_variant_mismatch(variant, shape, has_t), cluster_shared_bytes(variant, shape.width, has_t),
+            std::bind(launch_cluster_panel, variant, shape, _1, _2, _3, _4, _5, _6)};
   }
   return {"there is no such regime with that many numbers", 0, nullptr};
 }

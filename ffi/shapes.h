@@ -62,6 +62,46 @@ inline xla::ffi::Error check_panel(const Matrices& src, const Matrices& h, const
   return check_shape("jaxqr_panel: t", t.dimensions(), {batch, width, width});
 }
 
+// A block of reflectors that jaxqr_reflectors makes, and the memory for it.
+struct ReflectorResults {
+  int64_t offset, width;
+  float* t;
+  void* halves;
+};
+
+// The results are T and halves of one block after the other, from the columns at `offset` on; T says how wide each is.
+// `tau` has the values of the columns from `first` on.
+inline xla::ffi::Error check_reflectors(const Matrices& h, const Vectors& tau, const xla::ffi::RemainingRets& results,
+                                        int64_t offset, int64_t first, std::vector<ReflectorResults>* blocks) {
+  const std::string target = "jaxqr_reflectors";
+  const Dimensions matrices = h.dimensions();
+  const int64_t batch = matrices[0], k = tau.dimensions()[1];
+  if (auto error = check_shape(target + ": tau", tau.dimensions(), {batch, k}); error.failure()) return error;
+  if (results.size() % 2 != 0)
+    return xla::ffi::Error::InvalidArgument(target + ": pairs of results expected, got " +
+                                            std::to_string(results.size()));
+  for (size_t i = 0; i < results.size(); i += 2) {
+    auto t = results.get<Matrices>(i);
+    if (t.has_error()) return t.error();
+    auto halves = results.get<Halves>(i + 1);
+    if (halves.has_error()) return halves.error();
+    const int64_t width = (*t)->dimensions()[1];
+    if (auto error = check_columns(target, matrices, offset, width); error.failure()) return error;
+    if (offset < first || width > k - (offset - first)) {
+      return xla::ffi::Error::InvalidArgument(target + ": offset = " + std::to_string(offset) +
+                                              " and width = " + std::to_string(width) + " do not fit tau " +
+                                              shape_text(shape_of(tau.dimensions())) + " of the columns from " +
+                                              std::to_string(first) + " on");
+    }
+    if (auto error = check_shape(target + ": t", (*t)->dimensions(), {batch, width, width}); error.failure())
+      return error;
+    if (auto error = check_halves(target, **halves, matrices, offset, width); error.failure()) return error;
+    blocks->push_back({offset, width, (*t)->typed_data(), (*halves)->untyped_data()});
+    offset += width;
+  }
+  return xla::ffi::Error::Success();
+}
+
 // The optional operands of jaxqr_block_reflector: an attribute for each says whether it is there.
 struct BlockReflectorOperands {
   std::optional<Vectors> scales;  // [batch, n], read; otherwise made
@@ -94,7 +134,12 @@ inline xla::ffi::Error check_block_reflector(const Matrices& h_in, const Halves&
                                              int64_t last) {
   const std::string target = "jaxqr_block_reflector";
   const Dimensions matrices = h_in.dimensions();
-  if (auto error = check_columns(target, matrices, offset, width); error.failure()) return error;
+  // V's columns need not be columns of these matrices.
+  if (offset < 0 || width < 1 || offset > matrices[1] || width > matrices[1] - offset) {
+    return xla::ffi::Error::InvalidArgument(
+        target + ": offset = " + std::to_string(offset) + " and width = " + std::to_string(width) + " do not fit " +
+        shape_text(shape_of(matrices)) + ": 0 <= offset, 1 <= width, offset + width <= " + std::to_string(matrices[1]));
+  }
   if (auto error = check_shape(target + ": t", t.dimensions(), {matrices[0], width, width}); error.failure())
     return error;
   if (auto error = check_halves(target, halves, matrices, offset, width); error.failure()) return error;
@@ -111,11 +156,10 @@ inline xla::ffi::Error check_block_reflector(const Matrices& h_in, const Halves&
     return error;
   if (auto error = check_shape(target + ": the resulting scales", scales_out.dimensions(), of_columns); error.failure())
     return error;
-  if (first < offset + width || last < first || last > matrices[2]) {
+  if (first < 0 || last < first || last > matrices[2]) {
     return xla::ffi::Error::InvalidArgument(target + ": first = " + std::to_string(first) +
                                             " and last = " + std::to_string(last) +
-                                            " do not fit: offset + width = " + std::to_string(offset + width) +
-                                            " <= first <= last <= n = " + std::to_string(matrices[2]));
+                                            " do not fit: 0 <= first <= last <= n = " + std::to_string(matrices[2]));
   }
   return xla::ffi::Error::Success();
 }

@@ -25,7 +25,6 @@ __device__ __forceinline__ void t_from_coupling(TauOf tau_of, float* coupling, f
     for (int i = 0; i < 32; ++i) x[i] = i == lane ? 1.0f : 0.0f;
 #pragma unroll
     for (int k = 31; k >= 1; --k) {
-      if (base + k >= width) continue;
 #pragma unroll
       for (int i = 0; i < k; i += 4) {
         const float4 m = *reinterpret_cast<const float4*>(coupling + (base + k) * pitch + base + i);
@@ -39,9 +38,10 @@ __device__ __forceinline__ void t_from_coupling(TauOf tau_of, float* coupling, f
       const float tau_j = tau_of(j);
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        if (base + i >= width) break;
-        if (pitch > 32) scratch[(base + i) * width + j] = x[i];
-        t[(base + i) * width + j] = x[i] * tau_j;
+        if (base + i < width) {
+          if (pitch > 32) scratch[(base + i) * width + j] = x[i];
+          t[(base + i) * width + j] = x[i] * tau_j;
+        }
       }
     }
   }
@@ -49,6 +49,7 @@ __device__ __forceinline__ void t_from_coupling(TauOf tau_of, float* coupling, f
 
   // T₁₂ = -X₁₁·Y·diag(tau₂) with Y = N₁₂·X₂₂, for X the inverses and N the coupling matrix, whose zeros make room for
   // Y.
+  for (int i = 32 + warp; i < width; i += warps) t[i * width + lane] = 0.0f;
   __syncthreads();
   const int second = width - 32;
   for (int i = 4 * warp; i < 32; i += 4 * warps) {
@@ -79,7 +80,6 @@ __device__ __forceinline__ void t_from_coupling(TauOf tau_of, float* coupling, f
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       t[(i + r) * width + 32 + lane] = -sums[r] * tau_of(32 + lane);
-      t[(32 + lane) * width + i + r] = 0.0f;
     }
   }
 }

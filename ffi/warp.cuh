@@ -28,22 +28,22 @@ __device__ __forceinline__ float group_max(float value) {
 
 // Sums 2^b values over the warp by recursive halving: 2^b - 1 + (5 - b) shuffles. Lane l returns the sum of values[l >>
 // (5 - b)].
-template <int kCount, int kMask = 16>
-__device__ __forceinline__ float transposed_sum(const float (&values)[kCount], int lane) {
+template <int kMask = 16, typename T, int kCount>
+__device__ __forceinline__ T transposed_sum(const T (&values)[kCount], int lane) {
   if constexpr (kCount == 1) {
-    float sum = values[0];
+    T sum = values[0];
 #pragma unroll
     for (int rest = kMask; rest >= 1; rest /= 2) sum += __shfl_xor_sync(kFullWarp, sum, rest);
     return sum;
   } else {
     const bool upper = lane & kMask;
-    float half[kCount / 2];
+    T half[kCount / 2];
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
-      const float low = values[i], high = values[i + kCount / 2];
+      const T low = values[i], high = values[i + kCount / 2];
       half[i] = (upper ? high : low) + __shfl_xor_sync(kFullWarp, upper ? low : high, kMask);
     }
-    return transposed_sum<kCount / 2, kMask / 2>(half, lane);
+    return transposed_sum<kMask / 2>(half, lane);
   }
 }
 

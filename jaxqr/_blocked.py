@@ -49,7 +49,9 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
         # Out of place, the panel call leaves the trailing columns of h unwritten: they are still in A.
         source = None if in_place else before
         if step.update == "fused":
-            h, scales = _targets.block_reflector(h, reflectors, scales, source, offset=step.offset, width=step.width)
+            h, scales = _targets.block_reflector(
+                h, reflectors, scales, source, offset=step.offset, first=step.offset + step.width, transpose=True
+            )
         elif step.update == "matmul":
             h = _matmul_update(h, tau, h if source is None else source, step.offset, step.width, precision)
         taus.append(tau)

@@ -19,6 +19,9 @@ Variant = tuple[int, ...]
 MAX_FUSED_WIDTH = 64
 """The widest block reflector of the fused update kernel, and the widest panel with one."""
 
+SEPARATE_REFLECTORS = ("rows", "cta")
+"""Regimes whose kernels leave T, and V as halves, to another kernel."""
+
 _CLUSTER_SIZES = (2, 4, 8)  # blocks that share a panel: as many as every device with clusters takes
 _LAUNCH = 1500.0
 _REGISTERS = 65536
@@ -89,6 +92,52 @@ class TinyKernel:
 
 
 @dataclass(frozen=True)
+class RowsKernel:
+    """A row of ``rows_variants.h``: a panel by one thread block, whose warps share the rows."""
+
+    cols_per_lane: int
+    rows_per_lane: int
+    warps: int
+
+    regime = "rows"
+
+    @property
+    def variant(self) -> Variant:
+        return self.cols_per_lane, self.rows_per_lane, self.warps
+
+    @property
+    def _shared_bytes(self) -> int:
+        """The rows, columns on their way between lanes, the warps' sums, and scalars."""
+        parts, width = 4 * self.warps, 8 * self.cols_per_lane
+        rows = parts * (self.rows_per_lane * width + 8) + 2 * parts * (self.rows_per_lane + 4)
+        return 4 * (rows + 2 * width * self.warps + 4 * width + math.ceil(self.warps / 4) * 4)
+
+    def fits(self, panel: Panel, device: Device) -> bool:
+        return (
+            panel.rows <= 4 * self.rows_per_lane * self.warps
+            and panel.width <= 8 * self.cols_per_lane
+            and not (panel.with_reflectors and panel.width > MAX_FUSED_WIDTH)
+            and self._shared_bytes <= device.shared_bytes
+        )
+
+    def seconds(self, panel: Panel, batch: int, device: Device) -> float:
+        """A chain of reflectors, or the instructions of all resident thread blocks."""
+        # Multiply-adds of a lane: its columns leave the work one by one.
+        work = self.rows_per_lane * sum(self.cols_per_lane - k // 8 for k in range(panel.width))
+        resident_warps = 16 if self.cols_per_lane * self.rows_per_lane <= 64 else 8
+        resident = max(1, min(resident_warps // self.warps, device.shared_bytes // self._shared_bytes))
+        share = max(1.0, self.warps / 4)
+        latency = (
+            4075
+            + 5.7 * self.cols_per_lane * panel.rows * share / self.warps
+            + panel.width * (265 + 9 * self.warps)
+            + 2.15 * work * share**1.5
+        )
+        issue = self.warps * (5.2 * self.rows_per_lane * self.cols_per_lane + 17.4 * panel.width + 0.83 * work)
+        return _waves(batch, resident, latency, issue, device) + _reflectors_seconds(panel, batch, device)
+
+
+@dataclass(frozen=True)
 class CtaKernel:
     """A row of ``panel_variants.h``: a panel by one thread block."""
 
@@ -112,9 +161,8 @@ class CtaKernel:
         return 32 // self.row_lanes * self.cols_per_lane
 
     def _shared_bytes(self, panel: Panel) -> int:
-        """Scalars of the widest panel, the columns at full height and four rows apart, and for T a square."""
-        t_side = (32 if panel.width <= 32 else 64) if panel.with_reflectors else 0
-        return 28 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width + 4 * t_side**2
+        """Scalars of the widest panel, and the columns at full height and four rows apart."""
+        return 28 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
@@ -133,10 +181,7 @@ class CtaKernel:
         multiply_adds = self.rows_per_lane * (2 * self.cols_per_lane + 1)
         latency = 5600 + 1.17 * self._rows + width * (265 + 3.4 * multiply_adds)
         issue = width * (30 + 0.34 * multiply_adds) * (warps + 1) / 2 + 0.66 * self._rows * width
-        if panel.with_reflectors:
-            latency += 212 * width + 0.115 * self._rows * width**2 / warps
-            issue += 3.5 * width**2
-        return _waves(batch, resident, latency, issue, device)
+        return _waves(batch, resident, latency, issue, device) + _reflectors_seconds(panel, batch, device)
 
 
 @dataclass(frozen=True)
@@ -181,7 +226,7 @@ class ClusterKernel:
         return _waves(batch, min(resident, 2), latency, 0.62 * latency, device, self.blocks)
 
 
-Kernel = TinyKernel | CtaKernel | ClusterKernel
+Kernel = TinyKernel | RowsKernel | CtaKernel | ClusterKernel
 
 
 @functools.cache
@@ -190,6 +235,7 @@ def kernels() -> tuple[Kernel, ...]:
     variants = _native.kernels()
     return (
         *(TinyKernel(*variant) for variant in variants["tiny"]),
+        *(RowsKernel(*variant) for variant in variants["rows"]),
         *(CtaKernel(*variant) for variant in variants["cta"]),
         *(
             ClusterKernel(rows_per_lane, cols_per_lane, max_warps, blocks)
@@ -197,6 +243,15 @@ def kernels() -> tuple[Kernel, ...]:
             for blocks in _CLUSTER_SIZES
         ),
     )
+
+
+def _reflectors_seconds(panel: Panel, batch: int, device: Device) -> float:
+    """Time of the kernel that makes what the fused update takes, where a panel's own kernel does not."""
+    if not panel.with_reflectors:
+        return 0.0
+    wide, turns = panel.width > 32, math.ceil(panel.rows / 64)
+    latency, issue = (8000 + 1270 * turns, 4000 + 1300 * turns) if wide else (4000 + 650 * turns, 1100 + 720 * turns)
+    return _waves(batch, 2 if wide else 3, latency, issue, device)
 
 
 def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:

@@ -5,6 +5,7 @@ Registering only hands function pointers to XLA: it starts no backend and create
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxqr import _native
 
 PANEL = "jaxqr_panel"
+REFLECTORS = "jaxqr_reflectors"
 BLOCK_REFLECTOR = "jaxqr_block_reflector"
 
 _REGISTRATIONS = _native.registrations()
@@ -25,12 +27,12 @@ for _platform, _handlers in _REGISTRATIONS.items():
 
 
 class Reflectors(NamedTuple):
-    """A panel's block of reflectors as the update takes it.
+    """A block of reflectors as the update takes it: their product is ``I − V T Vᵀ``.
 
     Attributes:
       t: the compact-WY factor, float32 ``[batch, width, width]``.
-      halves: V with its unit diagonal, times 2¹⁴, as pairs of halves: float16 ``[batch, rows, 2, pitch]`` with the high
-        parts of a row before the low ones, and ``pitch`` the width rounded up to a multiple of 8.
+      halves: V, times 2¹⁴, as pairs of halves: float16 ``[batch, rows, 2, pitch]`` with the high parts of a row before
+        the low ones, and ``pitch`` the width rounded up to a multiple of 8.
     """
 
     t: jax.Array
@@ -60,13 +62,11 @@ def panel(
     Returns:
       ``h [batch, m, n]``, ``tau [batch, width]`` and the reflectors, empty ones without ``with_reflectors``.
     """
-    batch, m = a.shape[:2]
-    results = (
-        _result(a, a.shape),
-        _result(a, (batch, width)),
-        _result(a, (batch, width, width) if with_reflectors else (batch, 0, 0)),
-        _result(a, (batch, m - offset, 2, -(-width // 8) * 8) if with_reflectors else (batch, 0, 2, 0), np.float16),
-    )
+    batch = a.shape[0]
+    of_reflectors = _reflectors_results(a, offset, width)
+    if not with_reflectors:
+        of_reflectors = _result(a, (batch, 0, 0)), _result(a, (batch, 0, 2, 0), np.float16)
+    results = _result(a, a.shape), _result(a, (batch, width)), *of_reflectors
     h, tau, t, halves = jax.ffi.ffi_call(PANEL, results, input_output_aliases={0: 0} if in_place else None)(
         a,
         offset=np.int64(offset),
@@ -78,41 +78,79 @@ def panel(
     return h, tau, Reflectors(t, halves)
 
 
-def block_reflector(
-    h: jax.Array,
-    reflectors: Reflectors,
-    scales: jax.Array | None,
-    source: jax.Array | None,
-    *,
-    offset: int,
-    width: int,
-) -> tuple[jax.Array, jax.Array]:
-    """Applies the transposed block reflector of a panel to all columns right of it, in place in ``h``.
+def reflectors(h: jax.Array, tau: jax.Array, *, offset: int, widths: Sequence[int], first: int = 0) -> list[Reflectors]:
+    """Blocks of the reflectors of a compact factorization, one after another, by one launch.
 
     Args:
-      h: float32 ``[batch, m, n]``; its columns ``offset…offset+width`` hold the panel's reflectors.
-      reflectors: from the panel.
-      scales: float32 ``[batch, n]``, powers of two that the update of an earlier panel made for these columns; None
-        makes them.
-      source: ``[batch, m, n]`` to read the columns right of the panel from; None reads them from ``h``.
-      offset, width: the panel's columns.
+      h: float32 ``[batch, m, n]``, with the reflectors' vectors below its diagonal; the rest is not read.
+      tau: float32 ``[batch, k]``, of the columns ``first…first+k``.
+      offset: the first column of the first block.
+      widths: of the blocks, each at most 64 on CUDA.
+      first: the column of the first value of ``tau``.
 
     Returns:
-      ``h`` with rows ``offset…m`` of those columns overwritten, and their scales.
+      The blocks. V has a unit diagonal and entries of less than 2, or else its columns are scaled to be such, and T
+      with them.
     """
-    operands = [x for x in (h, reflectors.halves, reflectors.t, scales, source) if x is not None]
-    results = (_result(h, h.shape), _result(h, (h.shape[0], h.shape[2])))
+    results: list[jax.core.ShapedArray] = []
+    place = offset
+    for width in widths:
+        results.extend(_reflectors_results(h, place, width))
+        place += width
+    made = jax.ffi.ffi_call(REFLECTORS, results)(h, tau, offset=np.int64(offset), first=np.int64(first))
+    return [Reflectors(t, halves) for t, halves in zip(made[::2], made[1::2], strict=True)]
+
+
+def block_reflector(
+    c: jax.Array,
+    reflectors: Reflectors,
+    scales: jax.Array | None = None,
+    source: jax.Array | None = None,
+    *,
+    offset: int,
+    first: int,
+    transpose: bool,
+) -> tuple[jax.Array, jax.Array]:
+    """``C ← (I − V T Vᵀ) C`` or ``C ← (I − V T Vᵀ)ᵀ C``, in place.
+
+    Args:
+      c: float32 ``[batch, m, n]``; C is its rows ``offset…m`` and columns ``first…n``.
+      reflectors: of ``m − offset`` rows.
+      scales: float32 ``[batch, n]``, powers of two that an update by orthogonal reflectors made for these columns, from
+        rows that included these; None makes them.
+      source: ``[batch, m, n]`` to read C from; None reads it from ``c``.
+      offset, first: the first row and column of C.
+      transpose: whether the transposed block reflector is applied.
+
+    Returns:
+      ``c`` with C overwritten, and the columns' scales.
+    """
+    operands = [x for x in (c, reflectors.halves, reflectors.t, scales, source) if x is not None]
+    results = (_result(c, c.shape), _result(c, (c.shape[0], c.shape[2])))
     aliases = {0: 0} if scales is None else {0: 0, 3: 1}
     updated, scales_out = jax.ffi.ffi_call(BLOCK_REFLECTOR, results, input_output_aliases=aliases)(
         *operands,
         offset=np.int64(offset),
-        width=np.int64(width),
-        first=np.int64(offset + width),
-        last=np.int64(h.shape[-1]),
+        width=np.int64(reflectors.t.shape[-1]),
+        first=np.int64(first),
+        last=np.int64(c.shape[-1]),
+        transpose=transpose,
         has_scales=scales is not None,
         has_src=source is not None,
     )
     return updated, scales_out
+
+
+def scale_of_unit_columns(m: int) -> float:
+    """The scale that `block_reflector` makes for columns of ``m`` elements with a largest one of 1."""
+    return 2.0 ** (14 - ((m - 1).bit_length() + 1) // 2)
+
+
+def _reflectors_results(h: jax.Array, offset: int, width: int) -> tuple[jax.core.ShapedArray, jax.core.ShapedArray]:
+    """The types of the results for reflectors in columns ``offset…offset+width`` of ``h``."""
+    batch, m = h.shape[:2]
+    pitch = -(-width // 8) * 8
+    return _result(h, (batch, width, width)), _result(h, (batch, m - offset, 2, pitch), np.float16)
 
 
 def _result(x: jax.Array, shape: tuple[int, ...], dtype: type[np.floating] = np.float32) -> jax.core.ShapedArray:

@@ -13,6 +13,7 @@ import jax
 
 from jaxqr._kernels import (
     MAX_FUSED_WIDTH,
+    SEPARATE_REFLECTORS,
     Device,
     Kernel,
     Panel,
@@ -33,8 +34,9 @@ class Step:
     Attributes:
       offset, width: the panel's columns are ``offset … offset + width``.
       rows: rows of the panel, from its first pivot down.
-      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"cta"``, by a thread block each;
-        ``"cluster"``, by a cluster of thread blocks each; or ``"jax"``, JAX's own geqrf.
+      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"rows"`` and ``"cta"``, by a thread block
+        each, whose warps share the rows or the columns; ``"cluster"``, by a cluster of thread blocks each; or
+        ``"jax"``, JAX's own geqrf.
       variant: of the regime's kernel; None in regime ``"jax"``.
       update: of the columns right of the panel: ``"fused"``, ``"matmul"`` or None. A last step of regime ``"jax"``
         without an update factors all that is left, also the columns beyond the last pivot.
@@ -46,6 +48,13 @@ class Step:
     regime: str
     variant: Variant | None
     update: str | None
+
+    @property
+    def launches(self) -> int:
+        """Launches of this package's kernels: the panel, what makes its reflectors for a fused update where the panel's
+        kernel does not, and the update. XLA's and JAX's own are not counted."""
+        panel = self.regime != "jax"
+        return panel + (self.update == "fused") * (2 if self.regime in SEPARATE_REFLECTORS else 1)
 
 
 @dataclass(frozen=True)
@@ -61,8 +70,8 @@ class Schedule:
 
     @property
     def launches(self) -> int:
-        """Launches of this package's kernels, panels and fused updates; XLA's and JAX's own are not counted."""
-        return sum((step.regime != "jax") + (step.update == "fused") for step in self.steps)
+        """The sum of the steps' launches."""
+        return sum(step.launches for step in self.steps)
 
     @property
     def workspace_bytes(self) -> int:

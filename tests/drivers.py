@@ -13,9 +13,8 @@ _SHARED_BYTES = 99 * 1024  # what every supported GPU gives one block
 
 
 def shared_bytes(row_capacity: int, width: int) -> int:
-    """Shared memory of a panel kernel, at most: reflectors, a barrier and five scalars a column, and T's triangle."""
-    t_side = 32 if width <= 32 else 64
-    return 4 * (row_capacity * width + 8 * width + t_side**2 + 8)
+    """Shared memory of a panel kernel, at most: columns four rows apart, a barrier and five scalars each."""
+    return 4 * ((row_capacity + 4) * width + 8 * width + 8)
 
 
 def covering_variant(rows: int, width: int) -> tuple[int, int, int]:

@@ -16,13 +16,15 @@ from tests.gpu import tools
         ("void jaxqr::panel_kernel<(int)8, (int)24, (int)3, (int)16>(const float *, int)", ("cta", (8, 24, 3))),
         ("_ZN5jaxqr12panel_kernelILi8ELi24ELi3ELi16EEEvPKfPfS3_S3_llii", ("cta", (8, 24, 3))),
         ("void jaxqr::cluster_panel_kernel<16, 4, 8>(float const*, float*)", ("cluster", (16, 4))),
+        ("void jaxqr::rows_panel_kernel<4, 32, 8>(float const*, float*)", ("rows", (4, 32, 8))),
         ("_ZN5jaxqr11tiny_kernelILi8ELi2ELi1ELi1ELi16EEEvPKfPfS3_", ("tiny", (8, 2, 1, 1, 16))),
     ],
 )
 def test_panel_kernel_is_read_from_its_name(name, kernel):
     assert tools.panel_kernel(name) == kernel
     others = ["void jaxqr::(anonymous namespace)::block_reflector_kernel<32>(float*)", "loop_add_fusion", name]
-    assert tools.own_kernels(others) == ["block_reflector", kernel]
+    others.append("_ZN5jaxqr17reflectors_kernelILi64EEEv")
+    assert tools.own_kernels(others) == ["block_reflector", kernel, "reflectors"]
 
 
 def test_a_steps_kernel():

@@ -72,7 +72,7 @@ def call_panel(a, offset, width, **options):
 
 
 def call_block_reflector_with_scales(
-    h, t, offset, width, first, last, src=None, scales=None, *, aliased=True, halves=None
+    h, t, offset, width, first, last, src=None, scales=None, *, aliased=True, halves=None, transpose=True
 ):
     if halves is None:
         halves = halves_of(h, offset, width)
@@ -82,11 +82,27 @@ def call_block_reflector_with_scales(
     attributes = {"offset": offset, "width": width, "first": first, "last": last}
     values = {name: np.int64(value) for name, value in attributes.items()}
     operands = [x for x in (h, halves, t, scales, src) if x is not None]
-    return tuple(map(np.array, call(*operands, **values, has_scales=scales is not None, has_src=src is not None)))
+    flags = {"transpose": transpose, "has_scales": scales is not None, "has_src": src is not None}
+    return tuple(map(np.array, call(*operands, **values, **flags)))
 
 
 def call_block_reflector(h, t, offset, width, first, last, src=None, **options):
     return call_block_reflector_with_scales(h, t, offset, width, first, last, src, **options)[0]
+
+
+def call_reflectors(h, tau, offset, widths, *, first=0, shapes=None):
+    """`[(t, halves), …]` of the blocks; `shapes` takes the place of the results' own."""
+    if shapes is None:
+        firsts = np.cumsum([offset, *widths[:-1]])
+        shapes = [
+            shape
+            for first, width in zip(firsts, widths, strict=True)
+            for shape in ((len(h), width, width), (len(h), h.shape[1] - first, 2, pitch(width)))
+        ]
+    results = [jax.ShapeDtypeStruct(shape, (np.float32, np.float16)[i % 2]) for i, shape in enumerate(shapes)]
+    call = jax.ffi.ffi_call("jaxqr_reflectors", results)
+    made = list(map(np.array, call(h, tau, offset=np.int64(offset), first=np.int64(first))))
+    return list(zip(made[::2], made[1::2], strict=True))
 
 
 def halves_of(h, offset, width):
@@ -297,6 +313,76 @@ def test_panel_refuses_other_dtypes():
         call_panel(np.zeros((1, 3, 2), np.int32), 0, 2, in_place=False)
 
 
+# ---- reflectors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width"), PANELS)
+def test_reflectors_are_the_panels(m, n, offset, width):
+    """From H and tau alone, whatever lies on and above the diagonal."""
+    h, tau_of_panel, t, halves = call_panel_with_halves(normal(2, m, n), offset, width)
+    h[:, np.triu(np.ones((m, n), bool))] = np.nan
+    tau = np.full((2, min(m, n)), np.nan, np.float32)
+    tau[:, offset : offset + width] = tau_of_panel
+    ((found_t, found_halves),) = call_reflectors(h, tau, offset, [width])
+    assert np.array_equal(bits(found_t), bits(t))
+    assert np.array_equal(found_halves.view(np.uint16), halves.view(np.uint16))
+    ((found_t, _),) = call_reflectors(h, tau_of_panel, offset, [width], first=offset)
+    assert np.array_equal(bits(found_t), bits(t))
+
+
+def test_reflectors_of_several_blocks_are_those_of_each():
+    h, tau, _ = call_panel(normal(2, 40, 30), 0, 30)
+    together = call_reflectors(h, tau, 3, [9, 16, 1])
+    for offset, width, block_of_them in zip((3, 12, 28), (9, 16, 1), together, strict=True):
+        ((t, halves),) = call_reflectors(h, tau, offset, [width])
+        assert np.array_equal(bits(block_of_them[0]), bits(t))
+        assert np.array_equal(block_of_them[1].view(np.uint16), halves.view(np.uint16))
+
+
+def test_reflectors_beyond_the_range_of_halves_are_scaled():
+    """Any v and tau = 2/‖v‖² are a reflection: a power of two goes from V to T."""
+    exponents = np.array([0, 1, 5, 40, -40, 0])
+    h = np.tril(normal(2, 20, 6) * np.exp2(exponents), -1).astype(np.float32)
+    tau = (2 / (1 + np.sum(h.astype(np.float64) ** 2, axis=1))).astype(np.float32)
+    ((t, halves),) = call_reflectors(h, tau, 0, [6])
+    v = halves.astype(np.float64).sum(axis=2)[..., :6] / 2.0**14
+    assert (abs(v) < 2).all()
+    for b in range(2):
+        expected = product_of_reflectors(unit_lower(h[b]), tau[b].astype(np.float64))
+        np.testing.assert_allclose(np.eye(20) - v[b] @ t[b] @ v[b].T, expected, atol=100 * EPS)
+    identity = np.broadcast_to(np.eye(20, dtype=np.float32), (2, 20, 20))
+    q = call_block_reflector(identity, t, 0, 6, 0, 20, halves=halves, transpose=False)
+    np.testing.assert_allclose(q, np.eye(20) - v @ t @ v.mT, atol=10 * EPS)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_reflectors_contain_nan_in_their_matrix(bad):
+    h, tau, _ = call_panel(normal(2, 16, 6), 0, 6)
+    ((clean, _),) = call_reflectors(h, tau, 0, [6])
+    h[1, 7, 2] = bad
+    ((t, halves),) = call_reflectors(h, tau, 0, [6])
+    assert np.array_equal(bits(t[0]), bits(clean[0]))
+    assert not np.isfinite(t[1]).all()
+    assert not np.isfinite(halves[1, 7, :, 2]).all()
+    assert np.isfinite(halves[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shapes", "numbers"),
+    [
+        ((-1, [2]), None, r"offset = -1 and width = 2 do not fit \[2,8,6\]"),
+        ((5, [2]), None, r"offset = 5 and width = 2 do not fit \[2,8,6\]"),
+        ((3, [2]), None, r"offset = 3 and width = 2 do not fit tau \[2,4\] of the columns from 0 on"),
+        ((0, [2, 3]), None, r"offset = 2 and width = 3 do not fit tau"),
+        ((0, [2]), [(2, 2, 3), (2, 8, 2, 8)], r"t is \[2,2,3\], expected \[2,2,2\]"),
+        ((0, [2]), [(2, 2, 2), (2, 7, 2, 8)], r"halves is \[2,7,2,8\], expected \[2,8,2,8\]"),
+    ],
+)
+def test_reflectors_errors_carry_the_numbers(arguments, shapes, numbers):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=numbers):
+        call_reflectors(normal(2, 8, 6), normal(2, 4), *arguments, shapes=shapes)
+
+
 # ---- block reflector -------------------------------------------------------------------------------------------------
 
 # (m, n, offset, width, first, last)
@@ -331,6 +417,21 @@ def test_block_reflector_updates_its_columns_and_nothing_else(m, n, offset, widt
     outside = np.ones((m, n), bool)
     outside[offset:, first:last] = False
     assert np.array_equal(bits(out[:, outside]), bits(h[:, outside]))
+
+
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize(("columns", "first", "last"), [(3, 0, 3), (30, 0, 30), (30, 5, 21)])
+def test_block_reflector_of_other_columns(columns, first, last, transpose):
+    """C need not lie beside its reflectors, and T may be taken as it is."""
+    h, _, t, halves = call_panel_with_halves(normal(2, 40, 24), 4, 17)
+    c = normal(2, 40, columns, seed=1)
+    out = call_block_reflector(c, t, 4, 17, first, last, halves=halves, transpose=transpose)
+    for b in range(2):
+        expected = updated(h[b], t[b] if transpose else t[b].T, c[b, :, first:last], 4, 17)
+        np.testing.assert_allclose(out[b, 4:, first:last], expected, atol=20 * EPS * np.sqrt(40), rtol=0)
+    outside = np.ones(c.shape[1:], bool)
+    outside[4:, first:last] = False
+    assert np.array_equal(bits(out[:, outside]), bits(c[:, outside]))
 
 
 def test_panel_and_update_are_the_wider_panel():
@@ -382,8 +483,8 @@ def test_block_reflector_spreads_nan_of_the_panel():
     ("attributes", "numbers"),
     [
         ((-1, 2, 2, 6), r"offset = -1 and width = 2 do not fit \[2,8,6\]"),
-        ((5, 2, 6, 6), r"offset = 5 and width = 2 do not fit \[2,8,6\]: .* <= 6"),
-        ((0, 2, 1, 6), r"first = 1 and last = 6 do not fit: offset \+ width = 2 <= first <= last <= n = 6"),
+        ((7, 2, 6, 6), r"offset = 7 and width = 2 do not fit \[2,8,6\]: .* <= 8"),
+        ((0, 2, -1, 6), r"first = -1 and last = 6 do not fit: 0 <= first <= last <= n = 6"),
         ((0, 2, 4, 3), r"first = 4 and last = 3"),
         ((0, 2, 2, 7), r"first = 2 and last = 7"),
         ((0, 3, 3, 6), r"t is \[2,2,2\], expected \[2,3,3\]"),
@@ -442,11 +543,12 @@ def test_module_says_what_it_contains():
     registrations = _native.registrations()
     assert set(registrations) - {"CUDA"} == {"cpu"}
     for handlers in registrations.values():
-        assert set(handlers) == {"jaxqr_panel", "jaxqr_block_reflector"}
+        assert set(handlers) == {"jaxqr_panel", "jaxqr_reflectors", "jaxqr_block_reflector"}
     assert bool(_native.cuda_architectures()) == ("CUDA" in registrations)
     kernels = _native.kernels()
     assert {regime: {len(row) for row in rows} for regime, rows in kernels.items()} == {
         "tiny": {5},
+        "rows": {3},
         "cta": {4},
         "cluster": {3},
     }

@@ -28,14 +28,15 @@ SHAPES = [  # m, n, offset, width, first, last
 at_every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
-@functools.partial(jax.jit, static_argnames=("offset", "width", "first", "last"))
-def update(h, halves, t, scales, source, *, offset, width, first, last):
+@functools.partial(jax.jit, static_argnames=("offset", "width", "first", "last", "transpose"))
+def update(h, halves, t, scales, source, *, offset, width, first, last, transpose=True):
     operands = [x for x in (h, halves, t, scales, source) if x is not None]
     results = [jax.ShapeDtypeStruct(h.shape, np.float32), jax.ShapeDtypeStruct((len(h), h.shape[-1]), np.float32)]
     call = jax.ffi.ffi_call(_targets.BLOCK_REFLECTOR, results, input_output_aliases={0: 0})
     attributes = {"offset": offset, "width": width, "first": first, "last": last}
     values = {name: np.int64(value) for name, value in attributes.items()}
-    return call(*operands, **values, has_scales=scales is not None, has_src=source is not None)
+    flags = {"transpose": transpose, "has_scales": scales is not None, "has_src": source is not None}
+    return call(*operands, **values, **flags)
 
 
 class Update:
@@ -100,6 +101,23 @@ def test_update(shape, in_place):
 
 
 @at_every_shape
+def test_update_by_t_as_it_is(shape):
+    """Of columns that need not lie right of a panel."""
+    job = Update(*shape)
+    c = in_every_class(job.rows, job.columns, job.batch)
+    m, _, offset, width, *_ = shape
+    before = np.full((job.batch, m, job.columns), np.nan, np.float32)
+    before[:, offset:] = c
+    place = {"offset": offset, "width": width, "first": 0, "last": job.columns}
+    found = np.array(update(before, job.halves, job.t, None, None, **place, transpose=False)[0])
+    assert_same_bits([found[:, :offset]], [before[:, :offset]])
+    job.t = job.t.mT
+    errors, norms = job.errors(found[:, offset:], c), np.linalg.norm(c.astype(np.float64), axis=-2)
+    yardstick = job.errors(job.apply(c, np.float32), c)
+    assert (errors <= np.maximum(10 * EPS * norms, 5 * yardstick)).all()
+
+
+@at_every_shape
 def test_update_with_scales_of_larger_columns(shape):
     """Elimination leaves a column smaller than it was when its scale was made: errors are relative to what it was."""
     job = Update(*shape)
@@ -142,3 +160,15 @@ def test_bad_values_stay_in_their_column(shape, bad):
     assert not np.isfinite(found[1, :, column]).all()
     found[1, :, column] = expected[1, :, column]
     assert_same_bits([found], [expected])
+
+
+@pytest.mark.parametrize("m", [1, 2, 4, 5, 64, 65, 1000])
+def test_the_scale_of_unit_columns(m):
+    """What forming Q takes for granted is what the kernel makes."""
+    identity, v, t = (
+        np.eye(m, dtype=np.float32)[None],
+        np.zeros((1, m, 2, 8), np.float16),
+        np.zeros((1, 1, 1), np.float32),
+    )
+    _, scales = update(identity, v, t, None, None, offset=0, width=1, first=0, last=m)
+    np.testing.assert_array_equal(scales, _targets.scale_of_unit_columns(m))

@@ -4,17 +4,19 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.explicit import explicit_measures
 from jaxqr.schedule import Step
 from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
 
 # Demangled (`panel_kernel<8, 4, 1, 8>`, by some `panel_kernel<(int)8, …>`) or not (`panel_kernelILi8ELi4E…`).
-_PANEL_KERNEL = re.compile(r"(tiny_|cluster_panel_|panel_)kernel(?:<([^>]*)>|I((?:Li\d+E)+)E)")
-_REGIMES = {"tiny_": "tiny", "panel_": "cta", "cluster_panel_": "cluster"}
+_PANEL_KERNEL = re.compile(r"(tiny_|rows_panel_|cluster_panel_|panel_)kernel(?:<([^>]*)>|I((?:Li\d+E)+)E)")
+_REGIMES = {"tiny_": "tiny", "rows_panel_": "rows", "panel_": "cta", "cluster_panel_": "cluster"}
 
 Kernel = tuple[str, tuple[int, ...]]
 """A panel kernel's regime, and the numbers of its variant that its name has: not a cluster's number of blocks."""
@@ -25,7 +27,7 @@ def panel_kernel(kernel_name: str) -> Kernel:
     match = _PANEL_KERNEL.search(kernel_name)
     assert match, kernel_name
     regime, numbers = _REGIMES[match[1]], tuple(map(int, re.findall(r"\d+", match[2] or match[3])))
-    return regime, numbers[: {"tiny": 5, "cta": 3, "cluster": 2}[regime]]
+    return regime, numbers[: {"tiny": 5, "rows": 3, "cta": 3, "cluster": 2}[regime]]
 
 
 def scheduled_kernel(step: Step) -> Kernel:
@@ -54,11 +56,13 @@ def launched_kernels(run: Callable[[], object]) -> list[str]:
 
 
 def own_kernels(names: Iterable[str]) -> list[str | Kernel]:
-    """This package's kernels among them, in order: a panel's, or "block_reflector"."""
+    """This package's kernels among them, in order: a panel's, "reflectors" or "block_reflector"."""
     own: list[str | Kernel] = []
     for name in names:
         if "block_reflector_kernel" in name:
             own.append("block_reflector")
+        elif "reflectors_kernel" in name:
+            own.append("reflectors")
         elif _PANEL_KERNEL.search(name):
             own.append(panel_kernel(name))
     return own
@@ -118,3 +122,16 @@ def assert_fp32_grade(a: np.ndarray, h: jax.Array, tau: jax.Array, names: Iterab
     labels = list(names) if names is not None else list(map(str, range(len(a))))
     assert good.all(), {labels[i]: measured[i] for i in worst[~good]}
     return measured
+
+
+def on_cpu(function: Callable[..., Any], *arguments: Any) -> Any:
+    """`function` of `arguments`, computed by the CPU, as NumPy arrays."""
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        return jax.tree.map(np.asarray, function(*(np.asarray(x) for x in arguments)))
+
+
+def assert_explicit_fp32_grade(a: Any, q: jax.Array, r: jax.Array, names: Iterable[str]) -> None:
+    """The FP32 grade of an explicit Q and R, beside LAPACK's explicit Q and R."""
+    found, lapack = explicit_measures(np.asarray(a), q, r), explicit_measures(np.asarray(a), *on_cpu(jnp.linalg.qr, a))
+    good = fp32_grade(found, lapack)
+    assert good.all(), {name: (found[i], lapack[i]) for i, name in enumerate(names) if not good[i]}
