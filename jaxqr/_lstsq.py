@@ -74,8 +74,8 @@ def _right_sides(b: Any) -> jax.Array:
 @functools.cache
 def _lstsq(policy: Policy, implementation: str | None) -> Callable[[jax.Array, jax.Array], jax.Array]:
     geqrf = _geqrf._operation(policy, False, implementation)
-    apply = _products._ormqr(True, False, implementation)
-    apply_adjoint = _products._ormqr(True, True, implementation)
+    apply = _products._ormqr(True, False, implementation, policy.fused)
+    apply_adjoint = _products._ormqr(True, True, implementation, policy.fused)
     reduced = _qr._factorization(policy, implementation, "reduced")
 
     @jax.custom_jvp

@@ -1,13 +1,13 @@
 """Products with Q in its compact form: ``householder_product`` forms Q, ``ormqr`` multiplies by it.
 
-On this package's path the reflectors are applied a block at a time in compact WY form (``jaxqr.wy``), with matrix
-products of float32 precision. The factors T of all blocks are made at once.
+On this package's path the reflectors are applied a block at a time in compact WY form, by the kernels that make block
+reflectors and apply them; in factorizations of other than the default precision by matrix products (``jaxqr.wy``).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxqr import _targets, wy
+from jaxqr import _blocked, _targets, wy
 from jaxqr._operation import check_dtype, check_implementation, operation
 from jaxqr._triangular import unit_upper_inverse
 
@@ -123,14 +123,21 @@ def _arrays(name: str, arguments: dict[str, tuple[Any, int]], implementation: st
 
 
 @functools.cache
-def _householder_product(implementation: str | None) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def _householder_product(
+    implementation: str | None, fused: bool = True, orthogonal: bool = False
+) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """``fused``: by the kernels, otherwise by matrix products; ``orthogonal``: every reflector is, as a factorization's
+    are."""
+    own = functools.partial(_fused_product, orthogonal=orthogonal) if fused else _matmul_product
+    in_jax = lax.linalg.householder_product
+
     def local(h: jax.Array, tau: jax.Array) -> tuple[jax.Array]:
         if tau.size == 0:
             m, n = h.shape[-2:]
             identity = jnp.eye(m, n, dtype=h.dtype)
             return (jnp.where(False, h, identity),)  # made from h it varies over the same mesh axes
         flat = h.reshape(-1, *h.shape[-2:]), tau.reshape(-1, tau.shape[-1])
-        return (_on_platform(implementation, _blocked_product, lax.linalg.householder_product, *flat).reshape(h.shape),)
+        return (_on_platform(implementation, own, _matmul_product, in_jax, *flat).reshape(h.shape),)
 
     batched = operation(local, "jaxqr.householder_product", ("m n", "k"), ("m n",))
 
@@ -145,16 +152,18 @@ def _householder_product(implementation: str | None) -> Callable[[jax.Array, jax
 
 @functools.cache
 def _ormqr(
-    left: bool, transpose: bool, implementation: str | None
+    left: bool, transpose: bool, implementation: str | None, fused: bool = True
 ) -> Callable[[jax.Array, jax.Array, jax.Array], jax.Array]:
     in_jax = functools.partial(lax.linalg.ormqr, left=left, transpose=transpose)
-    blocked = functools.partial(_blocked_multiply, left=left, transpose=transpose)
+    by_kernels = functools.partial(_fused_multiply, left=left, transpose=transpose)
+    by_matmul = functools.partial(_matmul_multiply, left=left, transpose=transpose)
+    own = by_kernels if fused else by_matmul
 
     def local(h: jax.Array, tau: jax.Array, c: jax.Array) -> tuple[jax.Array]:
         if tau.size == 0 or c.size == 0:
             return (c,)
         flat = h.reshape(-1, *h.shape[-2:]), tau.reshape(-1, tau.shape[-1]), c.reshape(-1, *c.shape[-2:])
-        return (_on_platform(implementation, blocked, in_jax, *flat).reshape(c.shape),)
+        return (_on_platform(implementation, own, by_matmul, in_jax, *flat).reshape(c.shape),)
 
     of_c = "m p" if left else "p m"
     batched = operation(local, "jaxqr.ormqr", ("m n", "k", of_c), (of_c,))
@@ -171,19 +180,69 @@ def _ormqr(
 
 def _on_platform(
     implementation: str | None,
-    blocked: Callable[..., jax.Array],
+    own: Callable[..., jax.Array],
+    elsewhere: Callable[..., jax.Array],
     in_jax: Callable[..., jax.Array],
     h: jax.Array,
     *others: jax.Array,
 ) -> jax.Array:
+    """What the implementation chooses: ``own`` where this package has kernels, ``elsewhere`` if asked for on others."""
     if implementation == "blocked":
-        return blocked(h, *others)
+        return lax.platform_dependent(h, *others, cpu=own, cuda=own, default=elsewhere)
     if implementation is None and h.dtype == jnp.float32 and _targets.HAS_CUDA:
-        return lax.platform_dependent(h, *others, cuda=blocked, default=in_jax)
+        return lax.platform_dependent(h, *others, cuda=own, default=in_jax)
     return in_jax(h, *others)
 
 
-# This package's path, for float32 arrays with one batch dimension.
+# By this package's kernels, for float32 arrays with one batch dimension.
+
+
+_WIDTH = 64  # reflectors of a block, the widest that the update takes
+
+# Blocks that one launch makes: enough to fill a device. More would take more memory at a time.
+_BLOCKS = 256
+
+
+def _fused_blocks(h: jax.Array, tau: jax.Array, *, backward: bool) -> Iterator[tuple[int, _targets.Reflectors]]:
+    """``(offset, reflectors)`` of every block, from the first or from the last to the other end."""
+    batch, k = h.shape[0], tau.shape[-1]
+    offsets = range(0, k, _WIDTH)
+    at_once = -(-_BLOCKS // batch) if isinstance(batch, int) else 1
+    groups = [offsets[i : i + at_once] for i in range(0, len(offsets), at_once)]
+    h, step = _blocked.as_operand(h), -1 if backward else 1
+    for group in groups[::step]:
+        widths = [min(_WIDTH, k - offset) for offset in group]
+        made = _targets.reflectors(h, tau, offset=group[0], widths=widths)
+        yield from zip(group[::step], made[::step], strict=True)
+
+
+def _fused_product(h: jax.Array, tau: jax.Array, *, orthogonal: bool = False) -> jax.Array:
+    """Q ``[batch, m, n]``, made from its last columns: a block changes only what is right of and below its corner.
+
+    ``orthogonal``: as all reflectors then are, columns keep their norm 1, and one scale does for all of them.
+    """
+    m, n = h.shape[-2:]
+    q = _blocked.as_operand(jnp.where(False, h, jnp.eye(m, n, dtype=h.dtype)))
+    scales = None
+    if orthogonal:
+        scales = _blocked.as_operand(jnp.where(False, h[:, 0], _targets.scale_of_unit_columns(m)))
+    for offset, reflectors in _fused_blocks(h, tau, backward=True):
+        q, made = _targets.block_reflector(q, reflectors, scales, offset=offset, first=offset, transpose=False)
+        scales = made if orthogonal else None
+    return q
+
+
+def _fused_multiply(h: jax.Array, tau: jax.Array, c: jax.Array, *, left: bool, transpose: bool) -> jax.Array:
+    if not left:
+        return _fused_multiply(h, tau, c.mT, left=True, transpose=not transpose).mT
+    c = _blocked.as_operand(c)
+    for offset, reflectors in _fused_blocks(h, tau, backward=not transpose):
+        # Scales of an earlier block would do for orthogonal reflectors only, and only from the first block on.
+        c, _ = _targets.block_reflector(c, reflectors, offset=offset, first=0, transpose=transpose)
+    return c
+
+
+# The same by matrix products, all factors T at once.
 
 
 def _width(reflectors: int) -> int:
@@ -196,7 +255,7 @@ def _width(reflectors: int) -> int:
     return 64 if reflectors <= 512 else 128
 
 
-def _blocks(h: jax.Array, tau: jax.Array) -> list[tuple[int, jax.Array, jax.Array]]:
+def _matmul_blocks(h: jax.Array, tau: jax.Array) -> list[tuple[int, jax.Array, jax.Array]]:
     """``(offset, V, T)`` of every block: its first reflector, V ``[batch, m − offset, w]``, T ``[batch, w, w]``."""
     (batch, m), k = h.shape[:2], tau.shape[-1]
     h, width = h[:, :, :k], _width(k)
@@ -214,11 +273,11 @@ def _blocks(h: jax.Array, tau: jax.Array) -> list[tuple[int, jax.Array, jax.Arra
     return blocks
 
 
-def _blocked_product(h: jax.Array, tau: jax.Array) -> jax.Array:
+def _matmul_product(h: jax.Array, tau: jax.Array) -> jax.Array:
     """Q ``[batch, m, n]``, made from its last columns: a block changes only what is right of and below its corner."""
     (batch, m, n), k = h.shape, tau.shape[-1]
     q = jnp.broadcast_to(jnp.eye(m - k, n - k, dtype=h.dtype), (batch, m - k, n - k))
-    for _, v, t in reversed(_blocks(h, tau)):
+    for _, v, t in reversed(_matmul_blocks(h, tau)):
         # Before this block, Q is [[I, 0], [0, q]] here, with w rows and columns in I.
         w, (below, right) = v.shape[-1], q.shape[1:]
         before = jnp.pad(q, ((0, 0), (w, 0), (w, 0))) + jnp.pad(jnp.eye(w, dtype=h.dtype), ((0, below), (0, right)))
@@ -227,12 +286,12 @@ def _blocked_product(h: jax.Array, tau: jax.Array) -> jax.Array:
     return q
 
 
-def _blocked_multiply(h: jax.Array, tau: jax.Array, c: jax.Array, *, left: bool, transpose: bool) -> jax.Array:
+def _matmul_multiply(h: jax.Array, tau: jax.Array, c: jax.Array, *, left: bool, transpose: bool) -> jax.Array:
     if not left:
-        return _blocked_multiply(h, tau, c.mT, left=True, transpose=not transpose).mT
+        return _matmul_multiply(h, tau, c.mT, left=True, transpose=not transpose).mT
     scale, unscale = wy.column_scales(c)  # no product over- or underflows where the result does not
     c = c * scale
-    blocks = _blocks(h, tau)
+    blocks = _matmul_blocks(h, tau)
     for offset, v, t in blocks if transpose else reversed(blocks):
         rows = c[:, offset:]
         projection = wy.product(t.mT if transpose else t, wy.tall_product(v, rows))

@@ -57,7 +57,8 @@ def qr(
         and booleans are converted as in ``jnp.linalg.qr``.
       mode: ``"reduced"`` or ``"full"`` (a synonym, as in JAX), ``"complete"``, ``"r"`` or ``"raw"``.
       precision: of the factorization's trailing updates, as for ``jaxqr.geqrf``. Q and derivatives have the precision
-        of the dtype under every name, and whatever ``jax_default_matmul_precision`` says.
+        of the dtype under every name, and whatever ``jax_default_matmul_precision`` says; under None the fused kernels
+        make Q, otherwise matrix products do.
       positive_diagonal: change signs so that the diagonal of R is not negative, which makes the factorization of a
         matrix of full column rank unique. Otherwise signs are LAPACK's.
       implementation: as for ``jaxqr.geqrf``.
@@ -133,7 +134,7 @@ def _padded(signs: jax.Array, beyond: int) -> jax.Array:
 def _factorization(policy: Policy, implementation: str | None, mode: str) -> Callable[[jax.Array], tuple[Any, ...]]:
     """The factorization of ``[..., m, n]`` in one mode, with its derivative."""
     geqrf = _geqrf._operation(policy, False, implementation)
-    form = _products._householder_product(implementation)
+    form = _products._householder_product(implementation, policy.fused, orthogonal=True)
 
     def raw(a: jax.Array) -> Pair:
         h, tau = geqrf(a)
@@ -148,10 +149,11 @@ def _factorization(policy: Policy, implementation: str | None, mode: str) -> Cal
         h, tau = geqrf(a)
         return (jnp.triu(h[..., : tau.shape[-1], :]),)
 
-    both = operation(local, "jaxqr.qr", ("m n",), ("m k", "k n"), by_rows=_tsqr.tsqr)
-    r_alone = operation(
-        local_r, "jaxqr.qr", ("m n",), ("k n",), by_rows=lambda a, axis_name: _tsqr.tsqr(a, axis_name)[1:]
-    )
+    def by_rows(a: jax.Array, axis_name: Any) -> Pair:
+        return _tsqr.rows_of_qr(a, axis_name, policy, implementation)
+
+    both = operation(local, "jaxqr.qr", ("m n",), ("m k", "k n"), by_rows=by_rows)
+    r_alone = operation(local_r, "jaxqr.qr", ("m n",), ("k n",), by_rows=lambda a, axis_name: by_rows(a, axis_name)[1:])
 
     @jax.custom_jvp
     def reduced(a: jax.Array) -> Pair:
@@ -214,7 +216,7 @@ def _factorization(policy: Policy, implementation: str | None, mode: str) -> Cal
         """In Explicit mode a row-sharded array says so; its derivative is `tsqr`'s, a sum over the axis."""
         sharding = jax.typeof(a).sharding
         if sharding.mesh.explicit_axes and tall_rows(sharding.mesh, sharding.spec, a.shape):
-            return _tsqr.row_sharded_qr(a, sharding.mesh, sharding.spec, mode)
+            return _tsqr.row_sharded_qr(a, sharding.mesh, sharding.spec, mode, policy, implementation)
         return function(a)
 
     return whole_or_by_rows if mode in ("reduced", "r") else function

@@ -9,7 +9,7 @@ there the signs are LAPACK's, as those only depend on the first rows and on the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
@@ -19,13 +19,16 @@ from jax.sharding import PartitionSpec
 
 from jaxqr import _qr
 from jaxqr._geqrf import as_matrices
+from jaxqr._operation import check_dtype, check_implementation
+from jaxqr.precision import Policy, PrecisionLike, policy_for
 from jaxqr.wy import product
 
 AxisName = Hashable | tuple[Hashable, ...]
 Factors = tuple[jax.Array, jax.Array]
+Factor = Callable[[jax.Array], Factors]
 
 
-def tsqr(a: Any, axis_name: AxisName) -> Factors:
+def tsqr(a: Any, axis_name: AxisName, *, precision: PrecisionLike = None, implementation: str | None = None) -> Factors:
     """Reduced QR factorization of matrices whose rows are spread over a mesh axis; for use inside ``jax.shard_map``.
 
     With P devices along the axis, the matrices are ``[..., P·m, n]`` and this device holds its block of m rows, in the
@@ -40,6 +43,7 @@ def tsqr(a: Any, axis_name: AxisName) -> Factors:
     Args:
       a: the rows of this device, ``[..., m, n]``, any m, n ≥ 0 and any leading batch shape; the dtypes of `jaxqr.qr`.
       axis_name: the mesh axis that the rows are spread over, or a tuple of axes in the mesh's order.
+      precision, implementation: of the factorizations on each device, as for `jaxqr.qr`.
 
     Returns:
       ``(q, r)``: ``q [..., m, k]`` are this device's rows of Q, with ``k = min(P·m, n)``, and ``r [..., k, n]`` is the
@@ -59,17 +63,28 @@ def tsqr(a: Any, axis_name: AxisName) -> Factors:
     >>> print(q.shape == a.shape, r.shape, jnp.allclose(jax.device_get(r), expected, atol=1e-4))
     True (5, 5) True
     """
+    policy = policy_for(precision)
+    check_implementation(implementation)
     a = as_matrices(a, "jaxqr.tsqr")
+    check_dtype(a, "jaxqr.tsqr", implementation)
+    return rows_of_qr(a, axis_name, policy, implementation)
+
+
+def rows_of_qr(a: jax.Array, axis_name: AxisName, policy: Policy, implementation: str | None) -> Factors:
+    """`tsqr` of checked arguments."""
+    factor: Factor = _qr._qr(policy, implementation, "reduced", False)
     if lax.axis_size(axis_name) == 1:
-        q, r = _qr.qr(a)
+        q, r = factor(a)
         return q, lax.psum(r, axis_name)
     m, n = a.shape[-2:]
     if m < n:
-        return _gathered(a, axis_name)
-    return _tall(a, axis_name)
+        return _gathered(a, axis_name, factor)
+    return _tall(a, axis_name, factor)
 
 
-def row_sharded_qr(a: jax.Array, mesh: Any, spec: PartitionSpec, mode: str) -> tuple[jax.Array, ...]:
+def row_sharded_qr(
+    a: jax.Array, mesh: Any, spec: PartitionSpec, mode: str, policy: Policy, implementation: str | None
+) -> tuple[jax.Array, ...]:
     """Reduced QR of a global array ``[..., m, n]`` whose rows are sharded, by `tsqr` on each device's rows.
 
     Args:
@@ -78,6 +93,7 @@ def row_sharded_qr(a: jax.Array, mesh: Any, spec: PartitionSpec, mode: str) -> t
       spec: how ``a`` is sharded: its batch axes in any way, its rows over one or more axes in the mesh's order, its
         columns not at all.
       mode: ``"reduced"`` or ``"r"``.
+      policy, implementation: of the factorizations on each device.
 
     Returns:
       ``(q, r)``, or ``(r,)``: Q with the sharding of ``a``, R with its batch axes' sharding.
@@ -87,23 +103,23 @@ def row_sharded_qr(a: jax.Array, mesh: Any, spec: PartitionSpec, mode: str) -> t
     first = 1 if mode == "r" else 0
 
     def local(a: jax.Array) -> tuple[jax.Array, ...]:
-        return tsqr(a, rows)[first:]
+        return rows_of_qr(a, rows, policy, implementation)[first:]
 
     return jax.shard_map(local, mesh=mesh, in_specs=q_spec, out_specs=(q_spec, r_spec)[first:])(a)
 
 
-def _gathered(a: jax.Array, axis_name: AxisName) -> Factors:
+def _gathered(a: jax.Array, axis_name: AxisName, factor: Factor) -> Factors:
     """Every device factors the whole matrices. (A sum, because the type of an all-gather varies along the axis.)"""
     m, n = a.shape[-2:]
     size, first_row = lax.axis_size(axis_name), lax.axis_index(axis_name) * m
     padded = jnp.zeros_like(a, shape=(*a.shape[:-2], size * m, n))
     padded = lax.dynamic_update_slice_in_dim(padded, a, first_row, axis=-2)
-    q, r = _qr.qr(lax.psum(padded, axis_name))
+    q, r = factor(lax.psum(padded, axis_name))
     return lax.dynamic_slice_in_dim(q, first_row, m, axis=-2), r
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _tall(a: jax.Array, axis_name: AxisName) -> Factors:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _tall(a: jax.Array, axis_name: AxisName, factor: Factor) -> Factors:
     """`tsqr` for m ≥ n and several devices.
 
     In every stack of rows the zeros that stand for no rows are at the bottom, below n rows of a matrix. There they have
@@ -123,20 +139,20 @@ def _tall(a: jax.Array, axis_name: AxisName) -> Factors:
 
     first_rows = a[..., :n, :]
     rest = jnp.concatenate([a[..., n:, :], jnp.where(rank == 0, 0, first_rows)], axis=-2)
-    q, r = _qr.qr(rest)
+    q, r = factor(rest)
     if extra:
         received = send(r, {power + i: i for i in range(extra)})
-        q_extra, r = _qr.qr(jnp.concatenate([r, received], axis=-2))
+        q_extra, r = factor(jnp.concatenate([r, received], axis=-2))
     halves = []
     for level in range(levels):
         received = send(r, {i: i ^ (1 << level) for i in range(power)})
         upper = place & (1 << level) == 0
         pair = jnp.where(upper, r, received), jnp.where(upper, received, r)
-        q_pair, r = _qr.qr(jnp.concatenate(pair, axis=-2))
+        q_pair, r = factor(jnp.concatenate(pair, axis=-2))
         halves.append(jnp.where(upper, q_pair[..., :n, :], q_pair[..., n:, :]))
 
     root = jnp.concatenate([jnp.where(rank == 0, first_rows, 0), jnp.where(place == 0, r, 0)], axis=-2)
-    q_root, r = _qr.qr(lax.psum(root, axis_name))
+    q_root, r = factor(lax.psum(root, axis_name))
 
     below = q_root[..., n:, :]
     for half in reversed(halves):
@@ -150,9 +166,9 @@ def _tall(a: jax.Array, axis_name: AxisName) -> Factors:
 
 
 @_tall.defjvp
-def _tall_jvp(axis_name: AxisName, primals: Any, tangents: Any) -> tuple[Factors, Factors]:
+def _tall_jvp(axis_name: AxisName, factor: Factor, primals: Any, tangents: Any) -> tuple[Factors, Factors]:
     """The derivative of `jaxqr._qr`, whose only sum over rows is ``B = QᴴdA``."""
     (a,), (da,) = primals, tangents
-    q, r = _tall(a, axis_name)
+    q, r = _tall(a, axis_name, factor)
     b = lax.psum(product(q.conj().mT, da), axis_name)
     return (q, r), _qr.tangents(q, r, da, b, lax.axis_size(axis_name) * a.shape[-2])

@@ -75,28 +75,36 @@ def unit_upper_inverse(u: jax.Array) -> jax.Array:
     """The inverse of unit upper triangular ``u [batch, n, n]``, whose other entries are not read, any inexact dtype.
 
     Diagonal blocks of at most ``_LEAF`` are inverted all at once; then neighbours are joined, ``[[A, B], [0, D]]⁻¹ =
-    [[A⁻¹, −A⁻¹ B D⁻¹], [0, D⁻¹]]``: n³/3 multiplications, in products whose sides double.
+    [[A⁻¹, −A⁻¹ B D⁻¹], [0, D⁻¹]]``, all pairs of a size at once: n³/3 multiplications, in few products.
     """
     batch, n = u.shape[:2]
     side = _doubled_base(min(n, _LEAF))
     count = -(-n // side)
     pad = count * side - n
     strict = jnp.pad(jnp.triu(u, 1), ((0, 0), (0, pad), (0, pad)))
-    leaves = jnp.stack([strict[:, i : i + side, i : i + side] for i in range(0, n, side)], axis=1)
-    leaves = _unit_upper_inverse(leaves.reshape(-1, side, side)).reshape(batch, count, side, side)
 
-    def joined(first: int, last: int) -> jax.Array:
-        """The inverse of the diagonal block that covers these leaves."""
-        if last - first == 1:
-            return leaves[:, first]
-        middle = first + 2 ** ((last - first - 1).bit_length() - 1)
-        a, d = joined(first, middle), joined(middle, last)
-        rows, columns = slice(first * side, middle * side), slice(middle * side, last * side)
-        corner = -product(product(a, strict[:, rows, columns]), d)
-        zeros = jnp.zeros_like(corner.mT)
-        return jnp.concatenate([jnp.concatenate([a, corner], axis=2), jnp.concatenate([zeros, d], axis=2)], axis=1)
+    def corners(size: int, places: range) -> jax.Array:
+        """The blocks right of those on the diagonal that begin at ``places``."""
+        return jnp.stack([strict[:, i : i + size, i + size : i + 2 * size] for i in places], axis=1)
 
-    return joined(0, count)[:, :n, :n]
+    def join(a: jax.Array, b: jax.Array, d: jax.Array) -> jax.Array:
+        """From A⁻¹, B and D⁻¹."""
+        upper = jnp.concatenate([a, -product(product(a, b), d)], axis=-1)
+        return jnp.concatenate([upper, jnp.concatenate([jnp.zeros_like(b.mT), d], axis=-1)], axis=-2)
+
+    leaves = jnp.stack([strict[:, i : i + side, i : i + side] for i in range(0, count * side, side)], axis=1)
+    blocks = _unit_upper_inverse(leaves.reshape(-1, side, side)).reshape(batch, count, side, side)
+    rest = None  # the inverse of what is right of and below the blocks, if there is something
+    while True:
+        count, size = blocks.shape[1:3]
+        if count % 2:
+            last, end = blocks[:, -1], count * size
+            rest = last if rest is None else join(last, strict[:, end - size : end, end : end + rest.shape[1]], rest)
+            blocks = blocks[:, :-1]
+        if count < 2:
+            assert rest is not None
+            return rest[:, :n, :n]
+        blocks = join(blocks[:, ::2], corners(size, range(0, (count - 1) * size, 2 * size)), blocks[:, 1::2])
 
 
 def tall_product(x: jax.Array, y: jax.Array, precision: Products = lax.Precision.HIGHEST) -> jax.Array:

@@ -10,7 +10,7 @@ import pytest
 
 import jaxqr
 from benchmarks.explicit import explicit_measures
-from jaxqr import _targets
+from jaxqr import _products, _targets
 from jaxqr.verify import fp32_grade
 from tests import matrices
 from tests.reference import apply_qt
@@ -92,15 +92,16 @@ def test_reflectors_of_other_origin():
 SMOOTH = ("min_index", "exponential", "lower_ones")
 
 
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "matmul"])
 @pytest.mark.parametrize(("m", "n", "names"), [(100, 70, tuple(matrices.CLASSES)), (512, 512, SMOOTH)])
-def test_fp32_grade(m, n, names):
+def test_fp32_grade(m, n, names, fused):
     """Of every class; of smooth covariances, where a careless T or plain float32 sums lose hundreds of eps, at n = 512
     too."""
     a = matrices.batch(m, n, names)
     h_transposed, tau = jnp.linalg.qr(a, mode="raw")
     h = h_transposed.mT
     r = jnp.triu(h[:, :n])
-    q = jaxqr.householder_product(h, tau, implementation="blocked")
+    q = _products._householder_product("blocked", fused)(h, tau)
     good = fp32_grade(explicit_measures(a, q, r), explicit_measures(a, jax.lax.linalg.householder_product(h, tau), r))
     assert good.all(), [name for name, is_good in zip(names, good, strict=True) if not is_good]
 
@@ -210,7 +211,7 @@ def cuda_build(monkeypatch):
 
 @pytest.mark.usefixtures("cuda_build")
 def test_lowering_for_cuda_without_a_gpu():
-    """There all is matrix products; on a CPU it stays LAPACK's."""
+    """There all is block reflectors; on a CPU it stays LAPACK's."""
     h, tau, c = (jax.ShapeDtypeStruct(shape, np.float32) for shape in [(3, 80, 70), (3, 70), (3, 80, 9)])
     for function, arguments, target in [
         (jaxqr.householder_product, (h, tau), "orgqr"),
@@ -218,9 +219,32 @@ def test_lowering_for_cuda_without_a_gpu():
     ]:
         traced = jax.jit(lambda *x, function=function: function(*x)).trace(*arguments)
         on_cuda, on_cpu = (traced.lower(lowering_platforms=(platform,)).as_text() for platform in ("cuda", "cpu"))
-        assert "custom_call" not in on_cuda
-        assert "dot_general" in on_cuda
+        assert on_cuda.count(f"@{_targets.REFLECTORS}") == 1
+        assert on_cuda.count(f"@{_targets.BLOCK_REFLECTOR}") == 2
+        assert "dot_general" not in on_cuda
         assert target in on_cpu
+        assert "@jaxqr" not in on_cpu
+
+
+def test_blocks_are_made_a_few_at_a_time():
+    """As many as fill a device, and so as much memory."""
+    for batch, launches in [(3, 1), (100, 2), (300, 5)]:
+        h, tau = (jax.ShapeDtypeStruct(shape, np.float32) for shape in [(batch, 300, 290), (batch, 290)])
+        text = jax.jit(functools.partial(jaxqr.householder_product, implementation="blocked")).lower(h, tau).as_text()
+        assert text.count(f"@{_targets.REFLECTORS}") == launches
+        assert text.count(f"@{_targets.BLOCK_REFLECTOR}") == 5
+
+
+@pytest.mark.parametrize(("left", "transpose"), [(True, True), (False, True)])
+def test_products_of_other_precision_are_matrix_products(left, transpose):
+    h, tau = factors(2, 70, 40)
+    c = normal(2, *((70, 7) if left else (7, 70)))
+    form = jax.jit(_products._householder_product("blocked", fused=False))
+    multiply = jax.jit(_products._ormqr(left, transpose, "blocked", fused=False))
+    assert "@jaxqr" not in form.lower(h, tau).as_text() + multiply.lower(h, tau, c).as_text()
+    np.testing.assert_allclose(form(h, tau), jax.lax.linalg.householder_product(h, tau), atol=5e-6)
+    expected = jax.lax.linalg.ormqr(h, tau, c, left=left, transpose=transpose)
+    np.testing.assert_allclose(multiply(h, tau, c), expected, rtol=1e-5, atol=2e-5)
 
 
 def test_export_with_symbolic_batch():
@@ -228,5 +252,6 @@ def test_export_with_symbolic_batch():
     h, tau = factors(3, 30, 20)
     specs = [jax.ShapeDtypeStruct((batch, *x.shape[1:]), np.float32) for x in (h, tau)]
     form = functools.partial(jaxqr.householder_product, implementation="blocked")
-    exported = jax.export.export(jax.jit(form))(*specs)
+    own = [jax.export.DisabledSafetyCheck.custom_call(x) for x in (_targets.REFLECTORS, _targets.BLOCK_REFLECTOR)]
+    exported = jax.export.export(jax.jit(form), disabled_checks=own)(*specs)
     np.testing.assert_allclose(exported.call(h, tau), form(h, tau), atol=1e-6)

@@ -199,7 +199,10 @@ def test_blocked_is_refused_where_there_are_no_kernels():
 
 
 # Custom calls carry no promise of stability, so JAX wants to be told which ones may be exported.
-OWN_TARGETS = [jax.export.DisabledSafetyCheck.custom_call(name) for name in ("jaxqr_panel", "jaxqr_block_reflector")]
+OWN_TARGETS = [
+    jax.export.DisabledSafetyCheck.custom_call(name)
+    for name in (_targets.PANEL, _targets.REFLECTORS, _targets.BLOCK_REFLECTOR)
+]
 
 
 @pytest.mark.parametrize("platforms", [("cpu",), ("cpu", "cuda")], ids=str)

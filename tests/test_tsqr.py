@@ -13,17 +13,18 @@ from jax.sharding import PartitionSpec as P
 import jaxqr
 from benchmarks.explicit import explicit_measures
 from jaxqr._tsqr import row_sharded_qr
+from jaxqr.precision import policy_for
 from jaxqr.verify import fp32_grade, lapack_measures
 from tests import matrices
 
 normal = functools.partial(matrices.normal, seed=8)
 
 
-def over(devices: int, check_vma: bool = True):
+def over(devices: int, check_vma: bool = True, **options):
     """`tsqr` of global arrays [batch, m, n], rows over so many devices."""
     mesh = jax.make_mesh((devices,), ("rows",), devices=jax.devices()[:devices], axis_types=(AxisType.Auto,))
     return jax.shard_map(
-        functools.partial(jaxqr.tsqr, axis_name="rows"),
+        functools.partial(jaxqr.tsqr, axis_name="rows", **options),
         mesh=mesh,
         in_specs=P(None, "rows"),
         out_specs=(P(None, "rows"), P()),
@@ -101,6 +102,28 @@ def test_other_dtypes(dtype):
 def test_half_precision_is_refused():
     with pytest.raises(TypeError, match=r"jaxqr\.tsqr takes .* got bfloat16"):
         over(2)(jnp.zeros((1, 8, 2), jnp.bfloat16))
+
+
+def test_precision_and_implementation_are_those_of_every_factorization():
+    a = normal(1, 36, 4)
+    for options, updates in [({}, True), ({"precision": "highest"}, False)]:
+        lowered = jax.jit(over(3, implementation="blocked", **options)).lower(a)
+        assert "lapack_sgeqrf" not in lowered.as_text()
+        assert ("@jaxqr_block_reflector" in lowered.as_text()) == updates  # Q is formed by them
+        assert_like_lapack(lowered.compile()(a), a)
+    with pytest.raises(ValueError, match="precision='best'"):
+        over(3, precision="best")(a)
+    with pytest.raises(TypeError, match='"blocked"'):
+        over(3, implementation="blocked")(a.astype(complex))
+
+
+def test_rows_of_a_sharded_array_are_factored_as_asked():
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    a = jax.device_put(normal(64, 4), NamedSharding(mesh, P("x")))
+    compiled = jax.jit(lambda a: tuple(jaxqr.qr(a, implementation="blocked"))).lower(a).compile()
+    assert "geqrf" not in compiled.as_text()
+    assert "jaxqr_panel" in compiled.as_text()
+    assert_like_lapack(compiled(a), np.asarray(a))
 
 
 def test_an_axis_that_is_not_there():
@@ -209,7 +232,7 @@ def test_derivatives_are_finite():
 def test_row_sharded_qr(axes, spec, mode):
     mesh = jax.make_mesh((2, 2, 2), ("batch", "x", "y"), axis_types=(axes,) * 3)
     a = jax.device_put(normal(2, 40, 4), NamedSharding(mesh, spec))
-    compiled = jax.jit(lambda a: row_sharded_qr(a, mesh, spec, mode)).lower(a).compile()
+    compiled = jax.jit(lambda a: row_sharded_qr(a, mesh, spec, mode, policy_for(None), None)).lower(a).compile()
     assert "all-gather" not in compiled.as_text()
     *q, r = jax.tree.leaves(compiled(a))
     assert len(q) == (mode == "reduced")

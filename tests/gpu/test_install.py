@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 import jaxqr
-from benchmarks.explicit import explicit_measures
-from jaxqr.verify import fp32_grade, lapack_measures
 from tests import matrices
-from tests.gpu.tools import launched_kernels, own_kernels
+from tests.gpu.tools import assert_explicit_fp32_grade, launched_kernels, own_kernels
 
 pytestmark = pytest.mark.gpu
 SHAPES = [(8, 256, 256), (3, 300, 70), (5, 40, 64)]
@@ -45,9 +43,7 @@ def test_fp32_grade(shape):
     a = matrices.batch(m, n)
     with jaxqr.installed():
         q, r = jax.jit(jax.vmap(jnp.linalg.qr))(a)
-    measured, lapack = explicit_measures(a, q, r), lapack_measures(a)
-    good = fp32_grade(measured, lapack)
-    assert good.all(), {name: measured[i] for i, name in enumerate(matrices.CLASSES) if not good[i]}
+    assert_explicit_fp32_grade(a, q, r, matrices.CLASSES)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
