@@ -11,7 +11,7 @@
 //   3. W ← Tᵀ·W or T·W in float32; its columns are scaled by powers of two of their own and split.
 //   4. C ← C - V·W, tile by tile, the last one first: C is read and written in the fragments of the product.
 //
-// V comes as pairs of halves from the panel kernel and is streamed through kStages tiles of shared memory by
+// V comes as pairs of halves (reflector_halves.h) and is streamed through kStages tiles of shared memory by
 // asynchronous copies. C is read from memory once and, as far as the L2 cache holds the strips in work, found there by
 // step 4, which therefore starts with what step 2 read last.
 //

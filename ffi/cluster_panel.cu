@@ -59,8 +59,7 @@ bool same(const ClusterVariant& variant, int64_t rows_per_lane, int64_t cols_per
 
 }  // namespace
 
-const char* cluster_variant_mismatch(const ClusterVariant& variant, const PanelShape& shape, bool has_t) {
-  if (has_t && shape.width > kMaxTWidth) return "T is made for at most 64 columns";
+const char* cluster_variant_mismatch(const ClusterVariant& variant, const PanelShape& shape) {
   if (variant.ctas != 2 && variant.ctas != 4 && variant.ctas != 8 && variant.ctas != 16)
     return "a cluster is of 2, 4, 8 or 16 CTAs";
 #define JAXQR_CHECK(rows_per_lane, cols_per_lane, max_warps)                                               \

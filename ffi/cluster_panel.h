@@ -17,10 +17,11 @@ struct ClusterVariant {
   int64_t rows_per_lane, cols_per_lane, ctas;
 };
 
-// Why the variant cannot factor this panel, or nullptr if it can. `has_t`: whether T is wanted too.
-const char* cluster_variant_mismatch(const ClusterVariant& variant, const PanelShape& shape, bool has_t);
+// Why the variant cannot factor this panel, or nullptr if it can.
+const char* cluster_variant_mismatch(const ClusterVariant& variant, const PanelShape& shape);
 
-// Dynamic shared memory of a CTA of a launch; the device has to offer as much to one CTA.
+// Dynamic shared memory of a CTA of a launch, with `has_t` of one that makes T too; the device has to offer as much to
+// one CTA.
 int64_t cluster_shared_bytes(const ClusterVariant& variant, int64_t width, bool has_t);
 
 // As launch_panel; also, unless both are null, T in t[batch, width, width] and the reflectors as `halves`

@@ -74,7 +74,6 @@ NB_MODULE(_native, module) {
   module.def("kernels", &kernels,
              "Variants of the CUDA panel kernels by regime. tiny: (column_lanes, cols_per_lane, row_lanes, warps, "
              "rows_per_lane); rows: (cols_per_lane, rows_per_lane, warps); cta: (row_lanes, rows_per_lane, "
-             "cols_per_lane, max_warps); cluster: (rows_per_lane, "
-             "cols_per_lane, max_warps).");
+             "cols_per_lane, max_warps); cluster: (rows_per_lane, cols_per_lane, max_warps).");
   module.def("cuda_architectures", &cuda_architectures, "CUDA architectures compiled in; empty without CUDA.");
 }

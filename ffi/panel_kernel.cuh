@@ -40,7 +40,7 @@ namespace jaxqr {
 template <int kMaxWidth>
 struct __align__(16) PanelScalars {
   uint64_t published[kMaxWidth];  // mbarriers
-  float scale[kMaxWidth], alpha[kMaxWidth], beta[kMaxWidth], tau[kMaxWidth];
+  float scale[kMaxWidth], alpha[kMaxWidth], beta[kMaxWidth];
   float vscale[kMaxWidth];  // v = vscale · published column, below the pivot
 };
 
@@ -260,7 +260,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
       if (k >= warp * kWarpCols && lane == 0) {
         shared.beta[k] = reflector.beta * reciprocal_of_scale(rescale);
         shared.vscale[k] = reflector.inverse * rescale;
-        shared.tau[k] = reflector.tau;
         tau_out[ptx::recomputed(matrix) * width + k] = reflector.tau;
       }
       // The published x is zero at row k, whose elements become c_k - tau·(c_k + Σv·c).

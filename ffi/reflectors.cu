@@ -262,17 +262,14 @@ __global__ void __launch_bounds__(kThreads)
         magnitude[c] = fmaxf(magnitude[c], fabsf(v[c]));
         v[c] *= scale[c];
       }
-      __half2 parts[2][kNarrow / 2];
-#pragma unroll
-      for (int c = 0; c < kNarrow; c += 2) {
-        const float2 scaled = {v[c] * kReflectorScale, v[c + 1] * kReflectorScale};
-        parts[0][c / 2] = __floats2half2_rn(scaled.x, scaled.y);
-        const float2 high = __half22float2(parts[0][c / 2]);
-        parts[1][c / 2] = __floats2half2_rn(scaled.x - high.x, scaled.y - high.y);
-      }
+      const auto split_from = [&](int c) {
+        return split({v[c] * kReflectorScale, v[c + 1] * kReflectorScale, v[c + 2] * kReflectorScale,
+                      v[c + 3] * kReflectorScale});
+      };
+      const SplitQuad left = split_from(0), right = split_from(4);
       uint4* const place = reinterpret_cast<uint4*>(halves + int64_t{row} * 2 * kNarrow);
-      place[0] = *reinterpret_cast<const uint4*>(parts[0]);
-      place[1] = *reinterpret_cast<const uint4*>(parts[1]);
+      place[0] = {left.high.x, left.high.y, right.high.x, right.high.y};
+      place[1] = {left.low.x, left.low.y, right.low.x, right.low.y};
 #pragma unroll
       for (int j = 1; j < kNarrow; ++j) {
 #pragma unroll

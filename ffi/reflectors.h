@@ -18,7 +18,7 @@ struct ReflectorBlock {
   int64_t offset, width;
 };
 
-// The widest block.
+// The widest block, and the widest panel that gets T.
 inline constexpr int64_t kMaxReflectorsWidth = 64;
 
 // `batch` row-major m×n matrices, and k values of tau for each, those of the columns from `first` on.

@@ -20,7 +20,6 @@ using Factorization = std::function<cudaError_t(const float* src, float* h, floa
 // A kernel that makes no T: where it is wanted, another kernel follows.
 PanelKernel followed_by_reflectors(const char* mismatch, int64_t shared_bytes, Factorization factorization,
                                    const PanelShape& shape, bool has_t) {
-  if (has_t && mismatch == nullptr && shape.width > kMaxReflectorsWidth) mismatch = "T is made for at most 64 columns";
   return {mismatch, shared_bytes,
           [=](const float* src, float* h, float* tau, float* t, __half* halves, cudaStream_t stream) {
             const cudaError_t error = factorization(src, h, tau, stream);
@@ -35,6 +34,7 @@ PanelKernel followed_by_reflectors(const char* mismatch, int64_t shared_bytes, F
 PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, bool has_t) {
   using namespace std::placeholders;
   const std::vector<int64_t>& v = name.variant;
+  if (has_t && shape.width > kMaxReflectorsWidth) return {"T is made for at most 64 columns", 0, nullptr};
   if (name.regime == "tiny" && v.size() == 5) {
     if (has_t || shape.offset > 0 || shape.width < shape.n)
       return {"tiny kernels factor whole matrices, and make no T", 0, nullptr};
@@ -54,7 +54,7 @@ PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, b
   }
   if (name.regime == "cluster" && v.size() == 3) {
     const ClusterVariant variant{v[0], v[1], v[2]};
-    return {cluster_variant_mismatch(variant, shape, has_t), cluster_shared_bytes(variant, shape.width, has_t),
+    return {cluster_variant_mismatch(variant, shape), cluster_shared_bytes(variant, shape.width, has_t),
             std::bind(launch_cluster_panel, variant, shape, _1, _2, _3, _4, _5, _6)};
   }
   return {"there is no such regime with that many numbers", 0, nullptr};

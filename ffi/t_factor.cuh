@@ -4,10 +4,7 @@
 
 namespace jaxqr {
 
-// Panels wider than this have no T: the fused update does not take them.
-inline constexpr int kMaxTWidth = 64;
-
-// T is made from a square matrix padded to this many rows and columns.
+// T, of at most 64 columns, is made from a square matrix padded to this many rows and columns.
 __host__ __device__ constexpr int coupling_pitch(int width) { return width <= 32 ? 32 : 64; }
 
 // T = (I + diag(tau)·G)⁻¹·diag(tau) from coupling[k·pitch + i] = tau_i·G(i, k) (zero for i ≥ k), by substitution on

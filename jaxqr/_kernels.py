@@ -116,7 +116,6 @@ class RowsKernel:
         return (
             panel.rows <= 4 * self.rows_per_lane * self.warps
             and panel.width <= 8 * self.cols_per_lane
-            and not (panel.with_reflectors and panel.width > MAX_FUSED_WIDTH)
             and self._shared_bytes <= device.shared_bytes
         )
 
@@ -162,7 +161,7 @@ class CtaKernel:
 
     def _shared_bytes(self, panel: Panel) -> int:
         """Scalars of the widest panel, and the columns at full height and four rows apart."""
-        return 28 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width
+        return 24 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (

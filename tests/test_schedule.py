@@ -168,6 +168,25 @@ def test_the_table_shows_every_step():
     assert rows[-1].split()[1] == f"{schedule.steps[-1].offset}:300"
 
 
+@pytest.mark.parametrize(
+    ("regime", "update", "launches"),
+    [
+        ("tiny", None, 1),
+        ("rows", None, 1),
+        ("rows", "fused", 3),
+        ("cta", "fused", 3),
+        ("cta", "matmul", 1),
+        ("cluster", "fused", 2),
+        ("jax", None, 0),
+    ],
+)
+def test_launches_of_a_step(regime, update, launches):
+    """Two kernels leave T and V to a third."""
+    step = Step(0, 8, 64, regime, (1, 2, 3), update)
+    assert step.launches == launches
+    assert Schedule(64, 16, 1, "H200", "None", (step, step)).launches == 2 * launches
+
+
 @pytest.mark.parametrize("shape", [(40, 40, 8), (200, 200, 3), (70, 130, 2)], ids=str)
 @pytest.mark.parametrize("precision", [None, "highest"])
 def test_the_driver_launches_what_the_schedule_says(shape, precision):
