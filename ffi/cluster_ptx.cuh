@@ -52,6 +52,12 @@ __device__ __forceinline__ float4 load_from_cluster(uint32_t mapped_address) {
   return value;
 }
 
+__device__ __forceinline__ float load_float_from_cluster(uint32_t mapped_address) {
+  float value;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(mapped_address) : "memory");
+  return value;
+}
+
 // One arrival, and `bytes` more that the current phase waits for.
 __device__ __forceinline__ void mbarrier_arrive_expect_bytes(uint32_t barrier, uint32_t bytes) {
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(barrier),

@@ -24,7 +24,8 @@ def test_panel_kernel_is_read_from_its_name(name, kernel):
     assert tools.panel_kernel(name) == kernel
     others = ["void jaxqr::(anonymous namespace)::block_reflector_kernel<32>(float*)", "loop_add_fusion", name]
     others.append("_ZN5jaxqr17reflectors_kernelILi64EEEv")
-    assert tools.own_kernels(others) == ["block_reflector", kernel, "reflectors"]
+    others.append("void jaxqr::resident::resident_reflector_kernel<(int)64, (int)4>(jaxqr::resident::Arguments)")
+    assert tools.own_kernels(others) == ["block_reflector", kernel, "reflectors", "block_reflector"]
 
 
 def test_a_steps_kernel():

@@ -8,6 +8,7 @@ import pytest
 
 from jaxqr import _targets
 from tests import matrices
+from tests.gpu.tools import launched_kernels
 from tests.reference import DENORMAL, EPS, assert_same_bits, larft
 
 pytestmark = pytest.mark.gpu
@@ -24,6 +25,10 @@ SHAPES = [  # m, n, offset, width, first, last
     (777, 90, 7, 16, 23, 90),
     (2048, 130, 0, 16, 16, 130),
     (2048, 96, 3, 61, 64, 96),
+    (1100, 212, 0, 40, 40, 212),
+    (4096, 80, 0, 32, 32, 80),
+    (4100, 132, 0, 64, 64, 132),
+    (4101, 50, 2, 16, 18, 50),
 ]
 at_every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
@@ -42,8 +47,8 @@ def update(h, halves, t, scales, source, *, offset, width, first, last, transpos
 class Update:
     """V and T of `batch` panels, with C to be set, in matrices that are NaN wherever the update must not look."""
 
-    def __init__(self, m: int, n: int, offset: int, width: int, first: int, last: int):
-        names = ("dense", "min_index", "near_collinear", "exponential", "lower_ones", "upper_triangular")
+    def __init__(self, m: int, n: int, offset: int, width: int, first: int, last: int, copies: int = 1):
+        names = ("dense", "min_index", "near_collinear", "exponential", "lower_ones", "upper_triangular") * copies
         self.attributes = {"offset": offset, "width": width, "first": first, "last": last}
         self.rows, self.columns, self.batch = m - offset, last - first, len(names)
         self.place = slice(None), slice(offset, None), slice(first, last)
@@ -98,6 +103,44 @@ def test_update(shape, in_place):
     errors, norms = job.errors(job.run(c, in_place), c), np.linalg.norm(c.astype(np.float64), axis=-2)
     yardstick = job.errors(job.apply(c, np.float32), c)
     assert (errors <= np.maximum(10 * EPS * norms, 5 * yardstick)).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "copies"),
+    [((60, 300, 0, 20, 20, 300), 25), ((512, 212, 0, 64, 64, 212), 15), ((600, 110, 0, 24, 24, 110), 7)],
+    ids=str,
+)
+def test_update_of_many_matrices(shape, copies):
+    """More strips than an H200 has room for at once: some thread blocks take several."""
+    job = Update(*shape, copies)
+    c = np.tile(in_every_class(job.rows, job.columns, 6), (copies, 1, 1))
+    errors, norms = job.errors(job.run(c, True), c), np.linalg.norm(c.astype(np.float64), axis=-2)
+    yardstick = job.errors(job.apply(c, np.float32), c)
+    assert (errors <= np.maximum(10 * EPS * norms, 5 * yardstick)).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "resident"),
+    [
+        ((512, 130, 0, 64, 64, 130), 500, True),  # one thread block has all rows
+        ((2048, 130, 0, 64, 64, 130), 2, True),  # eight clusters of four thread blocks
+        ((2048, 130, 0, 64, 64, 130), 100, False),  # too many strips for clusters
+        ((4100, 130, 0, 64, 64, 130), 2, False),  # too many rows
+        ((512, 129, 0, 64, 64, 129), 2, False),  # odd rows of memory
+    ],
+    ids=str,
+)
+def test_the_kernel_of_a_shape(shape, batch, resident):
+    if jax.devices()[0].compute_capability != "9.0":
+        pytest.skip("the resident kernel is Hopper's")
+    m, n, offset, width, first, last = shape
+    h = np.zeros((batch, m, n), np.float32)
+    v, t = np.zeros((batch, m - offset, 2, -(-width // 8) * 8), np.float16), np.zeros((batch, width, width), np.float32)
+    h, v, t = jax.device_put((h, v, t))
+    run = functools.partial(update, h, v, t, None, None, offset=offset, width=width, first=first, last=last)
+    jax.block_until_ready(run())
+    names = [name for name in launched_kernels(run) if "reflector_kernel" in name]
+    assert [("resident_reflector_kernel" in name) for name in names] == [resident]
 
 
 @at_every_shape

@@ -59,7 +59,7 @@ def own_kernels(names: Iterable[str]) -> list[str | Kernel]:
     """This package's kernels among them, in order: a panel's, "reflectors" or "block_reflector"."""
     own: list[str | Kernel] = []
     for name in names:
-        if "block_reflector_kernel" in name:
+        if "block_reflector_kernel" in name or "resident_reflector_kernel" in name:
             own.append("block_reflector")
         elif "reflectors_kernel" in name:
             own.append("reflectors")
