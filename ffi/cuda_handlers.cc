@@ -12,7 +12,9 @@
 #include "handlers.h"
 #include "reflectors.h"
 #include "regimes.h"
+#include "rows_panel.h"
 #include "shapes.h"
+#include "tall.h"
 
 namespace ffi = xla::ffi;
 
@@ -63,6 +65,51 @@ ffi::Error panel(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi
                 kernel.launch(src.typed_data(), h->typed_data(), tau->typed_data(), has_t ? t->typed_data() : nullptr,
                               has_t ? data_of(*halves) : nullptr, stream),
                 matrices);
+}
+
+ffi::Error leaves(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi::Result<Matrices> tau,
+                  ffi::Result<Matrices> stack, int64_t offset, ffi::Span<const int64_t> variant, bool in_place) {
+  LeavesShape shape;
+  if (auto error = check_shape("jaxqr_leaves: h", h->dimensions(), shape_of(src.dimensions())); error.failure())
+    return error;
+  if (auto error = check_leaves("jaxqr_leaves", *h, *tau, *stack, offset, &shape); error.failure()) return error;
+  const PanelKernelName name{"rows", {variant.begin(), variant.end()}};
+  const char* mismatch = "there is no such kernel";
+  RowsVariant rows_variant{};
+  if (variant.size() == 3) {
+    rows_variant = {variant[0], variant[1], variant[2]};
+    mismatch = rows_variant_mismatch(rows_variant, shape);
+  }
+  if (mismatch != nullptr) {
+    return ffi::Error::InvalidArgument("jaxqr_leaves: kernel " + text_of(name) + " for leaves of " +
+                                       std::to_string(shape.split().highest()) + " rows and " +
+                                       std::to_string(shape.width) + " columns: " + mismatch);
+  }
+  if (in_place) {
+    if (const cudaError_t error = copy_unless_aliased(stream, src, *h); error != cudaSuccess)
+      return status("jaxqr_leaves", error, src.dimensions());
+  }
+  const float* const from = in_place ? h->typed_data() : src.typed_data();
+  if (const cudaError_t error =
+          launch_rows_leaves(rows_variant, shape, from, h->typed_data(), tau->typed_data(), stream);
+      error != cudaSuccess)
+    return status("jaxqr_leaves", error, src.dimensions());
+  return status("jaxqr_leaves", launch_stack(shape, from, h->typed_data(), stack->typed_data(), stream),
+                src.dimensions());
+}
+
+ffi::Error lift(cudaStream_t stream, Matrices h, Matrices tau, Matrices stack, ffi::Result<Matrices> result,
+                int64_t offset) {
+  LeavesShape shape;
+  if (auto error = check_shape("jaxqr_lift: the result", result->dimensions(), shape_of(h.dimensions()));
+      error.failure())
+    return error;
+  if (auto error = check_leaves("jaxqr_lift", h, tau, stack, offset, &shape); error.failure()) return error;
+  if (auto error = check_width("jaxqr_lift", shape.width, kMaxTallWidth); error.failure()) return error;
+  if (const cudaError_t error = copy_unless_aliased(stream, h, *result); error != cudaSuccess)
+    return status("jaxqr_lift", error, h.dimensions());
+  return status("jaxqr_lift", launch_lift(shape, result->typed_data(), tau.typed_data(), stack.typed_data(), stream),
+                h.dimensions());
 }
 
 ffi::Error reflectors(cudaStream_t stream, Matrices h, Vectors tau, ffi::RemainingRets results, int64_t offset) {
@@ -119,6 +166,28 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cuda, jaxqr::panel,
                                   .Attr<std::string_view>("regime")
                                   .Attr<ffi::Span<const int64_t>>("variant")
                                   .Attr<bool>("in_place"),
+                              {ffi::Traits::kCmdBufferCompatible});
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_leaves_cuda, jaxqr::leaves,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<ffi::Span<const int64_t>>("variant")
+                                  .Attr<bool>("in_place"),
+                              {ffi::Traits::kCmdBufferCompatible});
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_lift_cuda, jaxqr::lift,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Attr<int64_t>("offset"),
                               {ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_reflectors_cuda, jaxqr::reflectors,

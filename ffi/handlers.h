@@ -5,9 +5,13 @@
 #include "xla/ffi/api/ffi.h"
 
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_panel_cpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_leaves_cpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_lift_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_reflectors_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_panel_cuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_leaves_cuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_lift_cuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_reflectors_cuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda);
 

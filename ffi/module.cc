@@ -16,6 +16,8 @@ nb::capsule encapsulate(XLA_FFI_Handler* handler) { return nb::capsule(reinterpr
 nb::dict registrations() {
   nb::dict cpu;
   cpu["jaxqr_panel"] = encapsulate(jaxqr_panel_cpu);
+  cpu["jaxqr_leaves"] = encapsulate(jaxqr_leaves_cpu);
+  cpu["jaxqr_lift"] = encapsulate(jaxqr_lift_cpu);
   cpu["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cpu);
   cpu["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cpu);
   nb::dict platforms;
@@ -23,6 +25,8 @@ nb::dict registrations() {
 #ifdef JAXQR_CUDA_ARCHITECTURES
   nb::dict cuda;
   cuda["jaxqr_panel"] = encapsulate(jaxqr_panel_cuda);
+  cuda["jaxqr_leaves"] = encapsulate(jaxqr_leaves_cuda);
+  cuda["jaxqr_lift"] = encapsulate(jaxqr_lift_cuda);
   cuda["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cuda);
   cuda["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cuda);
   platforms["CUDA"] = cuda;

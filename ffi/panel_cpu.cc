@@ -1,16 +1,11 @@
 // Reference handler of jaxqr_panel on the CPU: LAPACK's geqr2 and larft of a panel, written for clarity.
-//
-// The panel is factored in a float64 copy: no square or product of float32 values leaves float64's range, so no scales
-// are needed. Reflectors and taus are rounded to float32 as they are made, so that what is applied, what is stored and
-// what T sees are the same.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string_view>
 #include <vector>
 
 #include "handlers.h"
+#include "householder_cpu.h"
 #include "ieee_scope.h"
 #include "reflectors_cpu.h"
 #include "shapes.h"
@@ -18,45 +13,13 @@
 namespace jaxqr {
 namespace {
 
-double round_to_float(double value) { return static_cast<float>(value); }
-
-// LAPACK's larfg: turns x into [beta, v_1, …] with H·x = beta·e_0, H = I - tau·v·vᵀ, v_0 = 1. Returns tau.
-double make_reflector(double* x, int64_t size) {
-  const double alpha = x[0];
-  const double tail = dot(x + 1, x + 1, size - 1);
-  if (tail == 0) return 0;
-  double norm = std::sqrt(alpha * alpha + tail);
-  if (std::isinf(norm)) norm = std::numeric_limits<double>::quiet_NaN();
-  const double beta = -std::copysign(norm, alpha);
-  for (int64_t i = 1; i < size; ++i) x[i] = round_to_float(x[i] / (alpha - beta));
-  x[0] = beta;
-  return round_to_float((beta - alpha) / beta);
-}
-
-// y ← y - tau·v·(vᵀy); v_0 = 1 is implied.
-void apply_reflector(const double* v, double tau, double* y, int64_t size) {
-  const double weight = tau * (y[0] + dot(v + 1, y + 1, size - 1));
-  y[0] -= weight;
-  for (int64_t i = 1; i < size; ++i) y[i] -= weight * v[i];
-}
-
 // Factors one matrix's panel: rows offset … m, columns offset … offset+width of the row-major m×n `src`, into `h`.
 void factor_panel(const float* src, float* h, float* tau_out, float* t_out, uint16_t* halves, int64_t m, int64_t n,
                   int64_t offset, int64_t width) {
   const int64_t rows = m - offset;
-  std::vector<double> panel(rows * width);  // column-major
-  std::vector<double> tau(width);
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t c = 0; c < width; ++c) panel[c * rows + i] = src[(offset + i) * n + offset + c];
-
-  for (int64_t k = 0; k < width; ++k) {
-    double* v = &panel[k * rows + k];
-    tau[k] = make_reflector(v, rows - k);
-    for (int64_t c = k + 1; c < width; ++c) apply_reflector(v, tau[k], &panel[c * rows + k], rows - k);
-  }
-
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t c = 0; c < width; ++c) h[(offset + i) * n + offset + c] = static_cast<float>(panel[c * rows + i]);
+  const int64_t corner = offset * n + offset;
+  std::vector<double> tau;
+  const std::vector<double> panel = factor_columns(src + corner, h + corner, rows, n, width, &tau);
   std::copy(tau.begin(), tau.end(), tau_out);
   if (t_out == nullptr) return;
   const std::vector<double> t = form_t(panel, tau, rows, width);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "leaves.h"
 #include "panel.h"
 
 namespace jaxqr {
@@ -22,6 +23,12 @@ int64_t rows_shared_bytes(const RowsVariant& variant);
 
 cudaError_t launch_rows_panel(const RowsVariant& variant, const PanelShape& shape, const float* src, float* h,
                               float* tau, cudaStream_t stream);
+
+// The same for the leaves of tall panels, tau[batch, leaves, width].
+const char* rows_variant_mismatch(const RowsVariant& variant, const LeavesShape& shape);
+
+cudaError_t launch_rows_leaves(const RowsVariant& variant, const LeavesShape& shape, const float* src, float* h,
+                               float* tau, cudaStream_t stream);
 
 }  // namespace jaxqr
 

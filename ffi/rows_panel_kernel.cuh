@@ -1,4 +1,5 @@
-// Rows-regime panel factorization: one CTA factors one panel in registers, its warps sharing the rows.
+// Rows-regime panel factorization: one CTA factors one panel in registers, its warps sharing the rows. The panel has
+// all rows of a matrix or, as a leaf of a tall panel, a block of them.
 //
 // Ownership. Lane (g, p) = 4·g + p of a warp holds the columns g, g + 8, … (kCols of them), and of these the rows
 // part·kRows … part·kRows + kRows-1 of its part = 4·warp + p. A "set" is eight columns, one register index of all
@@ -28,6 +29,7 @@
 
 #include <cstdint>
 
+#include "leaves.h"
 #include "ptx.cuh"
 #include "reflector.cuh"
 #include "warp.cuh"
@@ -59,8 +61,8 @@ template <int kCols, int kRows, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> > kWarps
                                                    ? kRowsResidentWarps<kCols, kRows> / kWarps
                                                    : 1)
-    rows_panel_kernel(const float* src, float* h, float* tau_out, int64_t matrix_stride, int64_t row_stride, int rows,
-                      int width) {
+    rows_panel_kernel(const float* src, float* h, float* tau_out, int64_t matrix_stride, int64_t row_stride,
+                      RowSplit split, int blocks, int width) {
   using Shared = RowsShared<kCols, kRows, kWarps>;
   constexpr int kWidth = Shared::kWidth, kOwn = kCols / 4;
   constexpr float kLargest = 0x1.fffffep127f;
@@ -74,7 +76,9 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
   const int column_lane = lane / 4, row_lane = lane % 4, part = 4 * warp + row_lane;
   const int own_first = column_lane + 8 * row_lane;  // of the columns whose sums this lane finishes
   const int own_place = own_first * kWarps + warp;   // its place among the warps' sums
-  const int64_t matrix = blockIdx.x;
+  // A matrix, or one of the blocks that its rows are cut into.
+  const int block = static_cast<int>(blockIdx.x % blocks), rows = split.rows_of(block);
+  const int64_t corner = blockIdx.x / blocks * matrix_stride + split.first_row(block) * row_stride;
 
   const auto barrier = [] {
     if constexpr (kWarps > 1)
@@ -111,7 +115,7 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
 
   float a[kCols][kRows];
   {
-    const float* const source = src + matrix * matrix_stride + part * kRows * row_stride + column_lane;
+    const float* const source = src + corner + part * kRows * row_stride + column_lane;
     int limit[kCols];
 #pragma unroll
     for (int c = 0; c < kCols; ++c) limit[c] = column_lane + 8 * c < width ? rows - part * kRows : 0;
@@ -256,7 +260,7 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
         if (column == k) {
           own_factor[i] = reflector.inverse;
           own_rescale[i] = rescale;
-          if (warp == 0) tau_out[matrix * width + k] = reflector.tau;
+          if (warp == 0) tau_out[int64_t{blockIdx.x} * width + k] = reflector.tau;
         }
       }
 #pragma unroll
@@ -301,7 +305,7 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
   }
   barrier();
 
-  h += matrix * matrix_stride;
+  h += corner;
 #pragma unroll 4
   for (int row = warp; row < rows; row += kWarps) {
 #pragma unroll

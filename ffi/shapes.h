@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "leaves.h"
 #include "reflector_halves.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -60,6 +61,23 @@ inline xla::ffi::Error check_panel(const Matrices& src, const Matrices& h, const
     return check_shape("jaxqr_panel: halves", halves.dimensions(), {batch, 0, 2, 0});
   if (auto error = check_halves("jaxqr_panel", halves, matrices, offset, width); error.failure()) return error;
   return check_shape("jaxqr_panel: t", t.dimensions(), {batch, width, width});
+}
+
+// A tall panel: `tau` is [batch, leaves, width], and every leaf has a row for each of its pivots.
+inline xla::ffi::Error check_leaves(const std::string& target, const Matrices& h, const Matrices& tau,
+                                    const Matrices& stack, int64_t offset, LeavesShape* shape) {
+  const Dimensions matrices = h.dimensions();
+  const int64_t leaves = tau.dimensions()[1], width = tau.dimensions()[2];
+  *shape = {matrices[0], matrices[1], matrices[2], offset, width, leaves};
+  if (auto error = check_columns(target, matrices, offset, width); error.failure()) return error;
+  const int64_t rows = matrices[1] - offset - width;
+  if (leaves < 1 || leaves > rows / width) {
+    return xla::ffi::Error::InvalidArgument(target + ": " + std::to_string(leaves) + " leaves of at least " +
+                                            std::to_string(width) + " of " + std::to_string(rows) + " rows");
+  }
+  if (auto error = check_shape(target + ": tau", tau.dimensions(), {matrices[0], leaves, width}); error.failure())
+    return error;
+  return check_shape(target + ": stack", stack.dimensions(), {matrices[0], shape->stack_rows(), width});
 }
 
 // A block of reflectors that jaxqr_reflectors makes, and the memory for it.

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxqr import _targets, wy
+from jaxqr._kernels import tall_update_parts
 from jaxqr.precision import Products
-from jaxqr.schedule import Schedule
+from jaxqr.schedule import Schedule, Step
 
 
 def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a: bool) -> tuple[jax.Array, jax.Array]:
@@ -36,26 +37,43 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
             last = step.offset + step.width if step.update else h.shape[-1]
             h, tau = _jax_columns(before, step.offset, last)
         else:
-            assert step.variant is not None
-            h, tau, reflectors = _targets.panel(
-                before,
-                offset=step.offset,
-                width=step.width,
-                regime=step.regime,
-                variant=step.variant,
-                with_reflectors=step.update == "fused",
-                in_place=in_place,
-            )
+            h, tau, reflectors = _panel(before, step, in_place)
         # Out of place, the panel call leaves the trailing columns of h unwritten: they are still in A.
         source = None if in_place else before
         if step.update == "fused":
+            assert reflectors is not None
             h, scales = _targets.block_reflector(
                 h, reflectors, scales, source, offset=step.offset, first=step.offset + step.width, transpose=True
             )
         elif step.update == "matmul":
-            h = _matmul_update(h, tau, h if source is None else source, step.offset, step.width, precision)
+            h = _matmul_update(h, tau, h if source is None else source, step, precision)
         taus.append(tau)
     return h, jnp.concatenate(taus, axis=-1)
+
+
+def _panel(a: jax.Array, step: Step, in_place: bool) -> tuple[jax.Array, jax.Array, _targets.Reflectors | None]:
+    """The panel of a step by this package's kernels, and its reflectors for a fused update."""
+    fused = step.update == "fused"
+    assert step.variant is not None
+    if step.root is None:
+        return _targets.panel(
+            a,
+            offset=step.offset,
+            width=step.width,
+            regime=step.regime,
+            variant=step.variant,
+            with_reflectors=fused,
+            in_place=in_place,
+        )
+    h, tau_of_leaves, stack = _targets.leaves(
+        a, offset=step.offset, width=step.width, count=step.leaves, variant=step.variant, in_place=in_place
+    )
+    stack, tau, _ = _panel(stack, step.root, in_place=True)
+    h = _targets.lift(h, tau_of_leaves, stack, offset=step.offset)
+    if not fused:
+        return h, tau, None
+    [reflectors] = _targets.reflectors(h, tau, offset=step.offset, widths=[step.width], first=step.offset)
+    return h, tau, reflectors
 
 
 def jax_geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -76,10 +94,12 @@ def _jax_columns(h: jax.Array, offset: int, last: int) -> tuple[jax.Array, jax.A
     return as_operand(lax.dynamic_update_slice(h, columns, (0, offset, offset))), tau
 
 
-def _matmul_update(
-    h: jax.Array, tau: jax.Array, source: jax.Array, offset: int, width: int, products: Products
-) -> jax.Array:
-    first = offset + width
-    v = wy.unit_lower(h[:, offset:, offset:first])
-    updated = wy.apply_transpose(v, wy.t_factor(v, tau), source[:, offset:, first:], products)
+def _matmul_update(h: jax.Array, tau: jax.Array, source: jax.Array, step: Step, products: Products) -> jax.Array:
+    offset, first = step.offset, step.offset + step.width
+    v, c = wy.unit_lower(h[:, offset:, offset:first]), source[:, offset:, first:]
+    if step.regime == "tall":
+        parts = tall_update_parts(step.rows)
+        updated = wy.apply_transpose(v, wy.t_factor(v, tau, parts), c, products, parts)
+    else:
+        updated = wy.apply_transpose(v, wy.t_factor(v, tau), c, products)
     return as_operand(lax.dynamic_update_slice(h, updated, (0, offset, first)))

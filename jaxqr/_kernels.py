@@ -1,7 +1,7 @@
 """The compiled CUDA kernels: what each can factor, and how long it takes: the cost model behind ``jaxqr.schedule``.
 
-Every constant is a fit to times of single launches on an H200, in nanoseconds. Only the comparison of plans matters,
-not the absolute times.
+Every constant is a fit to times of single launches on an H200, in nanoseconds, but those of tall panels' own kernels,
+which are estimates. Only the comparison of plans matters, not the absolute times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ Variant = tuple[int, ...]
 MAX_FUSED_WIDTH = 64
 """The widest block reflector of the fused update kernel, and the widest panel with one."""
 
-SEPARATE_REFLECTORS = ("rows", "cta")
+MAX_TALL_WIDTH = 64
+"""The widest tall panel."""
+
+SEPARATE_REFLECTORS = ("rows", "cta", "tall")
 """Regimes whose kernels leave T, and V as halves, to another kernel."""
 
 _CLUSTER_SIZES = (2, 4, 8)  # blocks that share a panel: as many as every device with clusters takes
@@ -108,6 +111,11 @@ class RowsKernel:
         return self.cols_per_lane, self.rows_per_lane, self.warps
 
     @property
+    def rows(self) -> int:
+        """The most that it holds."""
+        return 4 * self.rows_per_lane * self.warps
+
+    @property
     def _shared_bytes(self) -> int:
         """The rows, columns on their way between lanes, the warps' sums, and scalars."""
         parts, width = 4 * self.warps, 8 * self.cols_per_lane
@@ -116,7 +124,7 @@ class RowsKernel:
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
-            panel.rows <= 4 * self.rows_per_lane * self.warps
+            panel.rows <= self.rows
             and panel.width <= 8 * self.cols_per_lane
             and self._shared_bytes <= device.shared_bytes
         )
@@ -135,7 +143,7 @@ class RowsKernel:
             + 2.15 * work * share**1.5
         )
         issue = self.warps * (5.2 * self.rows_per_lane * self.cols_per_lane + 17.4 * panel.width + 0.83 * work)
-        return _waves(batch, resident, latency, issue, device) + _reflectors_seconds(panel, batch, device)
+        return _waves(batch, resident, latency, issue, device) + reflectors_seconds(panel, batch, device)
 
 
 @dataclass(frozen=True)
@@ -182,7 +190,7 @@ class CtaKernel:
         multiply_adds = self.rows_per_lane * (2 * self.cols_per_lane + 1)
         latency = 5600 + 1.17 * self._rows + width * (265 + 3.4 * multiply_adds)
         issue = width * (30 + 0.34 * multiply_adds) * (warps + 1) / 2 + 0.66 * self._rows * width
-        return _waves(batch, resident, latency, issue, device) + _reflectors_seconds(panel, batch, device)
+        return _waves(batch, resident, latency, issue, device) + reflectors_seconds(panel, batch, device)
 
 
 @dataclass(frozen=True)
@@ -246,13 +254,69 @@ def kernels() -> tuple[Kernel, ...]:
     )
 
 
-def _reflectors_seconds(panel: Panel, batch: int, device: Device) -> float:
+def reflectors_seconds(panel: Panel, batch: int, device: Device) -> float:
     """Time of the kernel that makes what the fused update takes, where a panel's own kernel does not."""
     if not panel.with_reflectors:
         return 0.0
     wide, turns = panel.width > 32, math.ceil(panel.rows / 64)
     latency, issue = (8000 + 1270 * turns, 4000 + 1300 * turns) if wide else (4000 + 650 * turns, 1100 + 720 * turns)
     return _waves(batch, 2 if wide else 3, latency, issue, device)
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """The rows of a tall panel below its first ``width``, factored in ``count`` blocks by one kernel."""
+
+    rows: int
+    width: int
+    count: int
+    kernel: RowsKernel
+
+    @property
+    def _highest(self) -> int:
+        return math.ceil((self.rows - self.width) / self.count)
+
+    @property
+    def _lift_side(self) -> int:
+        return 32 if self.width <= 32 else 64
+
+    @property
+    def _lift_shared_bytes(self) -> int:
+        """A leaf in whole strips of 16 rows, two squares and tau."""
+        side = self._lift_side
+        return 4 * ((2 * side + 16 * math.ceil(self._highest / 16)) * (side + 4) + side)
+
+    def fits(self, device: Device) -> bool:
+        """Whether they are leaves, of at least ``width`` rows each, and both kernels take them."""
+        return (
+            self.count > 1
+            and (self.rows - self.width) // self.count >= self.width
+            and self.width <= MAX_TALL_WIDTH
+            and self.kernel.fits(Panel(self._highest, self.width, False, False), device)
+            and self._lift_shared_bytes <= device.shared_bytes
+        )
+
+    def seconds(self, batch: int, device: Device) -> float:
+        """Time of the leaves' factorization, the stack of their triangles, and the lift."""
+        units, side = batch * self.count, self._lift_side
+        factorization = self.kernel.seconds(Panel(self._highest, self.width, False, False), units, device)
+        stack = 1e-9 * _LAUNCH + 12 * units * self.width**2 / device.bandwidth
+        # Two products of half the full size at least, and between them a triangular solve by a thread a column.
+        issue = 700 + 4 * side + 0.015 * self._highest * side**2
+        resident = min(128 // side, device.shared_bytes // self._lift_shared_bytes)
+        lift = _waves(units, max(1, resident), 3000 + 90 * side + 1.5 * issue, issue, device)
+        traffic = 8 * units * self._highest * self.width / device.bandwidth
+        return max(factorization, traffic) + stack + max(lift, traffic)
+
+
+def jax_seconds(m: int, n: int, batch: int, device: Device) -> float:
+    """Time of JAX's geqrf, an estimate from below: a launch or more a reflector, memory traffic and arithmetic."""
+    k = min(m, n)
+    operations = 4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3
+    one_by_one = batch * (k * (3e-6 + 560 * m / device.bandwidth) + operations / (0.35 * device.flops))
+    if batch > 1 and max(m, n) // batch <= 128:
+        return min(one_by_one, batch * operations / (0.02 * device.flops))
+    return one_by_one
 
 
 def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
@@ -297,6 +361,17 @@ def matmul_update_seconds(rows: int, width: int, columns: int, batch: int, devic
     arithmetic = 4 * batch * rows * width * columns / (0.5 * device.flops)
     traffic = 4 * batch * rows * (6 * columns + width) / device.bandwidth
     return 12e-9 * _LAUNCH + max(arithmetic, traffic)
+
+
+def tall_update_parts(rows: int) -> int:
+    """The parts in which the matrix products of a tall panel's update sum over its rows."""
+    return math.ceil(rows / 64)
+
+
+def tall_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
+    """Time of a tall panel's update by matrix products, whose sums over rows are made in many parts."""
+    parts = 8 * batch * tall_update_parts(rows) * width * (columns + 2 * width)
+    return matmul_update_seconds(rows, width, columns + 2 * width, batch, device) + parts / device.bandwidth
 
 
 def _waves(units: int, resident: int, latency: float, issue: float, device: Device, blocks: int = 1) -> float:

@@ -15,6 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxqr import _native
 
 PANEL = "jaxqr_panel"
+LEAVES = "jaxqr_leaves"
+LIFT = "jaxqr_lift"
 REFLECTORS = "jaxqr_reflectors"
 BLOCK_REFLECTOR = "jaxqr_block_reflector"
 
@@ -76,6 +78,47 @@ def panel(
         in_place=in_place,
     )
     return h, tau, Reflectors(t, halves)
+
+
+def leaves(
+    a: jax.Array, *, offset: int, width: int, count: int, variant: tuple[int, ...], in_place: bool
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The rows of a tall panel below its first ``width``, factored in blocks, each by itself.
+
+    Args:
+      a: float32 ``[batch, m, n]``.
+      offset, width: the panel's columns, at most 64 of them.
+      count: of the blocks, which are of nearly equal height and have at least ``width`` rows.
+      variant: of the CUDA kernel of regime ``"rows"``, which holds the rows of a block.
+      in_place: as for `panel`.
+
+    Returns:
+      ``h [batch, m, n]`` with the blocks' reflectors, their ``tau [batch, count, width]``, and the stack ``[batch, (1 +
+      count)·width, width]`` of the panel's first rows and the blocks' triangles. Its factorization has the panel's R
+      and tau.
+    """
+    batch = a.shape[0]
+    results = _result(a, a.shape), _result(a, (batch, count, width)), _result(a, (batch, (1 + count) * width, width))
+    h, tau, stack = jax.ffi.ffi_call(LEAVES, results, input_output_aliases={0: 0} if in_place else None)(
+        a, offset=np.int64(offset), variant=np.array(variant, np.int64), in_place=in_place
+    )
+    return h, tau, stack
+
+
+def lift(h: jax.Array, tau: jax.Array, stack: jax.Array, *, offset: int) -> jax.Array:
+    """A tall panel's compact form from those of its blocks and of its factored stack, in place of ``h``.
+
+    Args:
+      h, tau, offset: of `leaves`.
+      stack: the compact form of its stack.
+
+    Returns:
+      ``h [batch, m, n]``: the panel's first rows are the stack's, the blocks have their parts of the stack's vectors,
+      multiplied by the blocks' Q.
+    """
+    return jax.ffi.ffi_call(LIFT, _result(h, h.shape), input_output_aliases={0: 0})(
+        h, tau, stack, offset=np.int64(offset)
+    )
 
 
 def reflectors(h: jax.Array, tau: jax.Array, *, offset: int, widths: Sequence[int]) -> list[Reflectors]:

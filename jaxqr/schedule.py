@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import jax
 
 from jaxqr._kernels import (
     MAX_FUSED_WIDTH,
+    MAX_TALL_WIDTH,
     SEPARATE_REFLECTORS,
     Device,
     Kernel,
+    Leaves,
     Panel,
+    RowsKernel,
     Variant,
     fused_update_seconds,
+    jax_seconds,
     kernels,
     matmul_update_seconds,
+    reflectors_seconds,
+    tall_update_parts,
+    tall_update_seconds,
 )
 from jaxqr.precision import Policy, PrecisionLike, policy_for
 
@@ -34,12 +42,15 @@ class Step:
     Attributes:
       offset, width: the panel's columns are ``offset … offset + width``.
       rows: rows of the panel, from its first pivot down.
-      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"rows"`` and ``"cta"``, by a thread block
-        each, whose warps share the rows or the columns; ``"cluster"``, by a cluster of thread blocks each; or
-        ``"jax"``, JAX's own geqrf.
-      variant: of the regime's kernel; None in regime ``"jax"``.
+      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"rows"`` and ``"cta"``, by a
+        thread block each, whose warps share the rows or the columns; ``"cluster"``, by a cluster of thread blocks each;
+        ``"tall"``, more rows than that in blocks; or ``"jax"``, JAX's own geqrf.
+      variant: of the regime's kernel, in regime ``"tall"`` of the ``"rows"`` kernel for its blocks; None in regime
+        ``"jax"``.
       update: of the columns right of the panel: ``"fused"``, ``"matmul"`` or None. A last step of regime ``"jax"``
         without an update factors all that is left, also the columns beyond the last pivot.
+      leaves: in regime ``"tall"`` how many blocks there are of the rows below the panel's first ``width``.
+      root: in regime ``"tall"`` the step that factors the panel's first rows and the blocks' triangles.
     """
 
     offset: int
@@ -48,13 +59,32 @@ class Step:
     regime: str
     variant: Variant | None
     update: str | None
+    leaves: int = 0
+    root: Step | None = None
 
     @property
     def launches(self) -> int:
         """Launches of this package's kernels: the panel, what makes its reflectors for a fused update where the panel's
         kernel does not, and the update. XLA's and JAX's own are not counted."""
-        panel = self.regime != "jax"
+        panel = int(self.regime != "jax")
+        if self.root is not None:  # the leaves, the stack, and the lift
+            panel = 3 + self.root.launches
         return panel + (self.update == "fused") * (2 if self.regime in SEPARATE_REFLECTORS else 1)
+
+    @property
+    def _kernel(self) -> str:
+        """The variant, and for a tall panel how its blocks and their triangles are factored."""
+        variant = "×".join(map(str, self.variant)) if self.variant else "-"
+        if self.root is None:
+            return variant
+        return f"{self.leaves} by {variant}, {self.root.rows} rows by {self.root.regime} {self.root._kernel}"
+
+    @property
+    def _tree_floats(self) -> int:
+        """Of a tall panel: the blocks' tau, the stack of triangles with its tau, and what the root takes."""
+        if self.root is None:
+            return 0
+        return (self.leaves + self.root.rows + 1) * self.width + self.root._tree_floats
 
 
 @dataclass(frozen=True)
@@ -76,7 +106,7 @@ class Schedule:
     @property
     def workspace_bytes(self) -> int:
         """Device memory beside A, H and tau: the largest step's T and V (for a matmul update also C and two products),
-        scales of the columns, and tau's parts.
+        scales of the columns, a tall panel's triangles, and tau's parts.
 
         What JAX's own geqrf allocates is not counted.
         """
@@ -85,12 +115,13 @@ class Schedule:
         return 4 * self.batch * (parts + max((self._step_floats(step) for step in self.steps), default=0))
 
     def _step_floats(self, step: Step) -> int:
-        columns = self.n - step.offset - step.width
+        columns, floats = self.n - step.offset - step.width, step._tree_floats
         if step.update == "fused":
-            return _reflector_floats(step.rows, step.width) + self.n
+            floats += _reflector_floats(step.rows, step.width) + self.n
         if step.update == "matmul":
-            return step.width**2 + step.rows * step.width + 2 * step.width * columns + 2 * step.rows * columns
-        return 0
+            floats += step.width**2 + step.rows * step.width + 2 * step.width * columns + 2 * step.rows * columns
+            floats += tall_update_parts(step.rows) * step.width * columns if step.root else 0
+        return floats
 
     def __str__(self) -> str:
         title = (
@@ -100,9 +131,8 @@ class Schedule:
         header = ("step", "columns", "rows", "regime", "variant", "update")
         table = [header]
         for i, step in enumerate(self.steps):
-            variant = "×".join(map(str, step.variant)) if step.variant else "-"
             columns = f"{step.offset}:{step.offset + step.width}"
-            table.append((str(i), columns, str(step.rows), step.regime, variant, step.update or "-"))
+            table.append((str(i), columns, str(step.rows), step.regime, step._kernel, step.update or "-"))
         widths = [max(len(row[i]) for row in table) for i in range(len(header))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
         return "\n".join([title, *lines])
@@ -199,21 +229,73 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
             update = ("fused" if fused else "matmul") if columns else None
             if update == "fused" and not _may_fuse(m, n, width):
                 continue
-            panel = Panel(rows, width, update == "fused", width == n)
-            for seconds, kernel in by_cost(*panel[1:]):
-                if kernel.fits(panel, device):
+            wanted = Panel(rows, width, update == "fused", width == n)
+            for seconds, kernel in by_cost(*wanted[1:]):
+                if kernel.fits(wanted, device):
                     seconds += best[offset + width][0] + _update_seconds(rows, width, columns, batch, update, device)
                     candidates.append((seconds, Step(offset, width, rows, kernel.regime, kernel.variant, update)))
                     break
         if not candidates:  # no kernel holds the rows
-            return (Step(0, reflectors, m, "jax", None, None),)
+            candidates = [
+                (seconds + best[offset + panel.width][0], panel)
+                for seconds, panel in _tall_steps(m, n, offset, batch, device, fused)
+            ]
         best[offset] = min(candidates, key=lambda candidate: candidate[0])
 
     steps, offset = [], 0
     while (step := best[offset][1]) is not None:
         steps.append(step)
         offset += step.width
+    if steps[0].regime == "tall" and jax_seconds(m, n, batch, device) < best[0][0]:
+        return (Step(0, reflectors, m, "jax", None, None),)
     return tuple(steps)
+
+
+def _tall_steps(m: int, n: int, offset: int, batch: int, device: Device, fused: bool) -> Iterator[tuple[float, Step]]:
+    """Tall panels at ``offset`` with each update that may follow them, and their times together.
+
+    Also where other updates are fused, that of a tall panel may be by matrix products: the fused kernel has a thread
+    block go through all rows.
+    """
+    rows, left = m - offset, min(m, n) - offset
+    for width in sorted({min(width, left) for width in (32, MAX_TALL_WIDTH)}):
+        seconds, panel = _tall_panel(rows, width, batch, device)
+        columns = n - offset - width
+        if not columns:
+            yield seconds, replace(panel, offset=offset)
+            continue
+        by_products = tall_update_seconds(rows, width, columns, batch, device)
+        yield seconds + by_products, replace(panel, offset=offset, update="matmul")
+        if fused and _may_fuse(m, n, width):
+            seconds += reflectors_seconds(Panel(rows, width, True, False), batch, device)
+            seconds += fused_update_seconds(rows, width, columns, batch, device)
+            yield seconds, replace(panel, offset=offset, update="fused")
+
+
+@functools.lru_cache(maxsize=4096)
+def _tall_panel(rows: int, width: int, batch: int, device: Device) -> tuple[float, Step]:
+    """The cheapest tall panel of this size: its time, and it as a step that is all of a matrix."""
+    candidates = []
+    for kernel in kernels():
+        if not isinstance(kernel, RowsKernel) or kernel.rows < 2 * width:
+            continue
+        leaves = Leaves(rows, width, math.ceil((rows - width) / kernel.rows), kernel)
+        if leaves.fits(device):
+            seconds, root = _whole_panel((1 + leaves.count) * width, width, batch, device)
+            seconds += leaves.seconds(batch, device)
+            candidates.append((seconds, Step(0, width, rows, "tall", kernel.variant, None, leaves.count, root)))
+    return min(candidates, key=lambda candidate: candidate[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole_panel(rows: int, width: int, batch: int, device: Device) -> tuple[float, Step]:
+    """The cheapest panel of this size that is all of a matrix; tall if no kernel holds the rows."""
+    panel = Panel(rows, width, False, True)
+    able = [kernel for kernel in kernels() if kernel.fits(panel, device)]
+    if not able:
+        return _tall_panel(rows, width, batch, device)
+    seconds, kernel = min(((kernel.seconds(panel, batch, device), kernel) for kernel in able), key=lambda pair: pair[0])
+    return seconds, Step(0, width, rows, kernel.regime, kernel.variant, None)
 
 
 def _may_fuse(m: int, n: int, width: int) -> bool:

@@ -20,8 +20,8 @@ _BASE = 8
 # Triangles of this side are inverted whole, for few and large products.
 _LEAF = 64
 
-# Sums over rows are made in this many parts: smooth matrices have terms of one sign, and one long float32 sum of them
-# is rounded the same way again and again.
+# Sums over rows are made in this many parts, or in more if there are very many rows: smooth matrices have terms of one
+# sign, and one long float32 sum of them is rounded the same way again and again.
 _PARTS = 8
 
 
@@ -31,22 +31,26 @@ def unit_lower(panel: jax.Array) -> jax.Array:
     return jnp.tril(panel, -1) + jnp.eye(rows, width, dtype=panel.dtype)
 
 
-def t_factor(v: jax.Array, tau: jax.Array) -> jax.Array:
+def t_factor(v: jax.Array, tau: jax.Array, parts: int = 1) -> jax.Array:
     """T ``[batch, w, w]`` of ``v [batch, rows, w]`` and ``tau [batch, w]``, zero below the diagonal.
+
+    Sums over rows are made in ``parts`` parts.
 
     ``T = M⁻¹·diag(tau)`` with the unit upper triangular ``M = I + diag(tau)·striu(VᵀV)``, so nothing is divided by tau
     and ``tau = 0`` needs no care.
     """
     width = v.shape[-1]
-    strict = tau[:, :, None] * jnp.triu(_gram(v), 1)
+    strict = tau[:, :, None] * jnp.triu(_gram(v, parts), 1)
     side = _doubled_base(width)  # padded with the identity
     strict = jnp.pad(strict, ((0, 0), (0, side - width), (0, side - width)))
     inverse = _unit_upper_inverse(strict)[:, :width, :width]
     return inverse * tau[:, None, :]
 
 
-def apply_transpose(v: jax.Array, t: jax.Array, c: jax.Array, products: Products) -> jax.Array:
+def apply_transpose(v: jax.Array, t: jax.Array, c: jax.Array, products: Products, parts: int = _PARTS) -> jax.Array:
     """``(I − V T Vᵀ)ᵀ C`` for ``c [batch, rows, columns]``, with products of the precision ``products``.
+
+    Sums over rows are made in ``parts`` parts.
 
     The columns of C are scaled by exact powers of two on the way in and back on the way out, so that no product
     over- or underflows where the result does not (but XLA's CPU backend takes denormals for zeros). NaN and Inf of a
@@ -56,7 +60,7 @@ def apply_transpose(v: jax.Array, t: jax.Array, c: jax.Array, products: Products
     # The barrier keeps XLA from reading C again where it writes the result: there C may be a slice of the buffer
     # written to, and XLA would copy all of that buffer first.
     c, unscale = lax.optimization_barrier((c * scale, unscale))
-    projection = product(t.mT, tall_product(v, c, products), products)
+    projection = product(t.mT, tall_product(v, c, products, parts), products)
     return (c - product(v, projection, products)) * unscale
 
 
@@ -107,16 +111,18 @@ def unit_upper_inverse(u: jax.Array) -> jax.Array:
         blocks = join(blocks[:, ::2], corners(size, range(0, (count - 1) * size, 2 * size)), blocks[:, 1::2])
 
 
-def tall_product(x: jax.Array, y: jax.Array, precision: Products = lax.Precision.HIGHEST) -> jax.Array:
-    """``xᵀ y`` for ``x [batch, rows, w]`` and ``y [batch, rows, columns]``, as the sum of ``_PARTS`` products."""
+def tall_product(
+    x: jax.Array, y: jax.Array, precision: Products = lax.Precision.HIGHEST, parts: int = _PARTS
+) -> jax.Array:
+    """``xᵀ y`` for ``x [batch, rows, w]`` and ``y [batch, rows, columns]``, as the sum of ``parts`` products."""
     batch, rows = x.shape[:2]
-    pad = -rows % _PARTS
-    part = (rows + pad) // _PARTS
-    x, y = (jnp.pad(z, ((0, 0), (0, pad), (0, 0))).reshape(batch, _PARTS, part, z.shape[-1]) for z in (x, y))
+    pad = -rows % parts
+    part = (rows + pad) // parts
+    x, y = (jnp.pad(z, ((0, 0), (0, pad), (0, 0))).reshape(batch, parts, part, z.shape[-1]) for z in (x, y))
     return jnp.sum(product(x.mT, y, precision), axis=1)
 
 
-def _gram(v: jax.Array) -> jax.Array:
+def _gram(v: jax.Array, parts: int) -> jax.Array:
     """VᵀV to about the last bit. A plain product, whose terms have one sign on smooth matrices, loses hundreds of eps.
 
     V = H + L with H in multiples of 2⁻¹¹ and ``|L| ≤ 2⁻¹²``. HᵀH is exact, in any order of summation: its terms are
@@ -125,8 +131,8 @@ def _gram(v: jax.Array) -> jax.Array:
     """
     high = jnp.round(v * 2048) / 2048
     low = v - high
-    rest = product(low.mT, v + high)
-    return product(high.mT, high) + (rest + rest.mT) / 2
+    rest = tall_product(low, v + high, parts=parts)
+    return tall_product(high, high, parts=parts) + (rest + rest.mT) / 2
 
 
 def _doubled_base(width: int) -> int:
