@@ -9,6 +9,9 @@
 //                                          `scales` one that makes the columns' scales too
 //   jaxqr_driver reflectors BATCH M N WIDTH COUNT
 //                                          microseconds to make COUNT block reflectors in one launch
+//   jaxqr_driver tall BATCH M N OFFSET WIDTH LEAVES NUMBER...
+//                                          microseconds of a tall panel's leaves by the rows kernel of that name, of
+//                                          their stack, and of the lift
 //   jaxqr_driver sweep                     panels and updates over rows, widths and batches, as CSV
 //
 // Exit status 0, 1 if a check failed, 2 on wrong usage.
@@ -32,7 +35,9 @@
 #include "reflector_halves.h"
 #include "reflectors.h"
 #include "regimes.h"
+#include "rows_panel.h"
 #include "rows_variants.h"
+#include "tall.h"
 #include "tiny_variants.h"
 
 namespace {
@@ -233,6 +238,62 @@ void check_panel(const PanelKernelName& name, const PanelShape& s, bool has_t, b
                 int(s.batch), int(s.m), int(s.n), int(s.offset), int(s.width), has_t ? ", T" : "",
                 in_place ? ", in place" : "");
   report(factor < 10 && t_error < 300, what, factor, t_error);
+}
+
+// A tall panel, whose stack is factored on the host.
+void check_tall(const jaxqr::LeavesShape& s, const jaxqr::RowsVariant& variant, bool in_place) {
+  const int64_t size = s.m * s.n, stack_size = s.stack_rows() * s.width;
+  const std::vector<float> a = random_floats(s.batch * size, 5);
+  const DeviceFloats source(a), result(in_place ? a : std::vector<float>(a.size(), kPoison)),
+      tau(std::vector<float>(s.batch * s.leaves * s.width, kPoison)),
+      stack(std::vector<float>(s.batch * stack_size, kPoison));
+  const float* const src = in_place ? result.get() : source.get();
+  REQUIRE(jaxqr::launch_rows_leaves(variant, s, src, result.get(), tau.get(), nullptr));
+  REQUIRE(jaxqr::launch_stack(s, src, result.get(), stack.get(), nullptr));
+  REQUIRE(cudaDeviceSynchronize());
+  std::vector<float> factored = stack.host(), taus(s.batch * s.width);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    const int64_t rows = s.stack_rows(), w = s.width;
+    std::vector<double> x(&factored[b * stack_size], &factored[b * stack_size] + stack_size);
+    for (int64_t k = 0; k < w; ++k) {
+      double square = 0.0;
+      for (int64_t r = k + 1; r < rows; ++r) square += x[r * w + k] * x[r * w + k];
+      const double alpha = x[k * w + k], beta = -std::copysign(std::sqrt(alpha * alpha + square), alpha);
+      const double tau_k = (beta - alpha) / beta;
+      for (int64_t r = k + 1; r < rows; ++r) x[r * w + k] /= alpha - beta;
+      for (int64_t c = k + 1; c < w; ++c) {
+        double dot = x[k * w + c];
+        for (int64_t r = k + 1; r < rows; ++r) dot += x[r * w + k] * x[r * w + c];
+        x[k * w + c] -= tau_k * dot;
+        for (int64_t r = k + 1; r < rows; ++r) x[r * w + c] -= tau_k * dot * x[r * w + k];
+      }
+      x[k * w + k] = beta;
+      taus[b * w + k] = static_cast<float>(tau_k);
+    }
+    std::copy(x.begin(), x.end(), &factored[b * stack_size]);
+  }
+  const DeviceFloats root(factored);
+  REQUIRE(jaxqr::launch_lift(s, result.get(), tau.get(), root.get(), nullptr));
+  REQUIRE(cudaDeviceSynchronize());
+  const std::vector<float> h = result.host();
+  double factor = 0.0, untouched = 0.0;
+  for (int64_t b = 0; b < s.batch; ++b) {
+    double f, unused;
+    panel_errors({s.batch, s.m, s.n, s.offset, s.width}, &a[b * size], &h[b * size], &taus[b * s.width], nullptr, &f,
+                 &unused);
+    factor = std::isnan(f) ? f : std::max(factor, f);
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t r = i / s.n - s.offset, c = i % s.n - s.offset;
+      if (r >= 0 && c >= 0 && c < s.width) continue;
+      const float expected = in_place ? a[b * size + i] : kPoison;
+      if (std::memcmp(&expected, &h[b * size + i], sizeof expected) != 0)
+        untouched = std::numeric_limits<double>::infinity();
+    }
+  }
+  char what[200];
+  std::snprintf(what, sizeof what, "tall batch %d, %d×%d, offset %d, width %d, %d leaves%s", int(s.batch), int(s.m),
+                int(s.n), int(s.offset), int(s.width), int(s.leaves), in_place ? ", in place" : "");
+  report(factor < 10 && untouched == 0, what, factor, untouched);
 }
 
 // `hard`: columns of very different size, and a NaN in one of the first matrix.
@@ -480,6 +541,22 @@ int check() {
     check_reflectors(150, 140, 1, std::vector<int64_t>(130, 1), large);
     checks += 2;
   }
+#define JAXQR_CHECK_TALL(cols_per_lane, rows_per_lane, warps)                                                         \
+  for (int64_t width : {8 * (cols_per_lane), 8 * (cols_per_lane) - 5, 8, 1}) {                                        \
+    for (int64_t leaves : {1, 2, 5}) {                                                                                \
+      const int64_t rows = 4 * (rows_per_lane) * (warps), least = std::max<int64_t>(width, rows / 2);                 \
+      if (least > rows) continue;                                                                                     \
+      for (int64_t below : {leaves * rows, leaves * rows - 1, leaves * least}) {                                      \
+        const jaxqr::LeavesShape whole{2, width + below, width, 0, width, leaves};                                    \
+        if (jaxqr::lift_shared_bytes(whole) > shared_limit) continue;                                                 \
+        check_tall(whole, {cols_per_lane, rows_per_lane, warps}, false);                                              \
+        check_tall({2, width + below + 3, width + 6, 3, width, leaves}, {cols_per_lane, rows_per_lane, warps}, true); \
+        checks += 2;                                                                                                  \
+      }                                                                                                               \
+    }                                                                                                                 \
+  }
+  JAXQR_ROWS_VARIANTS(JAXQR_CHECK_TALL)
+#undef JAXQR_CHECK_TALL
   std::printf("%d checks, %d failed\n", checks, failures);
   return failures != 0;
 }
@@ -533,6 +610,22 @@ double time_panel(const PanelKernelName& name, const PanelShape& s, bool has_t) 
   fill<<<1024, 256>>>(a.get(), size);
   return microseconds(
       [&] { return kernel.launch(a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(), nullptr); });
+}
+
+int time_tall(const jaxqr::LeavesShape& s, const jaxqr::RowsVariant& variant) {
+  if (const char* reason = jaxqr::rows_variant_mismatch(variant, s)) {
+    std::fprintf(stderr, "%s\n", reason);
+    return 2;
+  }
+  const int64_t size = s.batch * s.m * s.n;
+  const DeviceFloats a(size), h(size), tau(s.batch * s.leaves * s.width), stack(s.batch * s.stack_rows() * s.width);
+  fill<<<1024, 256>>>(a.get(), size);
+  const double leaves =
+      microseconds([&] { return jaxqr::launch_rows_leaves(variant, s, a.get(), h.get(), tau.get(), nullptr); });
+  const double stacking = microseconds([&] { return jaxqr::launch_stack(s, a.get(), h.get(), stack.get(), nullptr); });
+  const double lift = microseconds([&] { return jaxqr::launch_lift(s, h.get(), tau.get(), stack.get(), nullptr); });
+  std::printf("leaves %.2f, stack %.2f, lift %.2f\n", leaves, stacking, lift);
+  return 0;
 }
 
 double time_update(const BlockReflectorShape& s, bool make_scales) {
@@ -600,7 +693,7 @@ int usage() {
   std::fprintf(
       stderr,
       "usage: jaxqr_driver check | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER... | update BATCH M N "
-      "OFFSET WIDTH [scales] | reflectors BATCH M N WIDTH COUNT\n");
+      "OFFSET WIDTH [scales] | reflectors BATCH M N WIDTH COUNT | tall BATCH M N OFFSET WIDTH LEAVES NUMBER...\n");
   return 2;
 }
 
@@ -628,6 +721,9 @@ int main(int argc, char** argv) {
     std::printf("%.2f\n", time_update({number(2), number(3), n, offset, width, offset + width, n}, argc == 8));
     return 0;
   }
+  if (mode == "tall" && argc == 11)
+    return time_tall({number(2), number(3), number(4), number(5), number(6), number(7)},
+                     {number(8), number(9), number(10)});
   if (mode == "reflectors" && argc == 7) {
     std::printf("%.2f\n", time_reflectors(number(2), number(3), number(4), number(5), number(6)));
     return 0;

@@ -19,26 +19,36 @@
 
 namespace jaxqr {
 
-// `rows` rows cut into `blocks` of nearly equal height, the higher ones first.
+// Rows cut into `blocks` of nearly equal height, each of whole units but for the last one, which also has the rest.
 struct RowSplit {
-  int height, higher;  // of a lower block; how many have one row more
+  int blocks, unit;
+  int height, higher;  // units of a lower block; how many blocks have one unit more, the first ones
+  int rest;
 
-  RowSplit(int64_t rows, int64_t blocks)
-      : height(static_cast<int>(rows / blocks)), higher(static_cast<int>(rows % blocks)) {}
+  RowSplit(int64_t rows, int64_t blocks, int64_t unit)
+      : blocks(static_cast<int>(blocks)),
+        unit(static_cast<int>(unit)),
+        height(static_cast<int>(rows / unit / blocks)),
+        higher(static_cast<int>(rows / unit % blocks)),
+        rest(static_cast<int>(rows % unit)) {}
 
-  int highest() const { return height + (higher > 0); }
-  JAXQR_HOST_DEVICE int rows_of(int block) const { return height + (block < higher); }
+  int highest() const { return std::max(rows_of(0), rows_of(blocks - 1)); }
+  JAXQR_HOST_DEVICE int rows_of(int block) const {
+    return unit * (height + (block < higher)) + (block == blocks - 1 ? rest : 0);
+  }
   JAXQR_HOST_DEVICE int64_t first_row(int block) const {
-    return int64_t{height} * block + (block < higher ? block : higher);
+    return unit * (int64_t{height} * block + (block < higher ? block : higher));
   }
 };
 
 // The columns offset … offset+width of `batch` row-major m×n matrices, from row `offset` on, with the rows from
-// offset+width on in `leaves` blocks of at least `width` rows.
+// offset+width on in `leaves` blocks of at least `width` rows, whose boundaries are multiples of `width`: where the
+// matrix is itself a stack of triangles, its reflectors then are upper triangular in every part, to the bit, which the
+// lift relies on.
 struct LeavesShape {
   int64_t batch, m, n, offset, width, leaves;
 
-  RowSplit split() const { return RowSplit(m - offset - width, leaves); }
+  RowSplit split() const { return RowSplit(m - offset - width, leaves, width); }
   int64_t stack_rows() const { return (1 + leaves) * width; }
 };
 

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
                                                    ? kRowsResidentWarps<kCols, kRows> / kWarps
                                                    : 1)
     rows_panel_kernel(const float* src, float* h, float* tau_out, int64_t matrix_stride, int64_t row_stride,
-                      RowSplit split, int blocks, int width) {
+                      RowSplit split, int width) {
   using Shared = RowsShared<kCols, kRows, kWarps>;
   constexpr int kWidth = Shared::kWidth, kOwn = kCols / 4;
   constexpr float kLargest = 0x1.fffffep127f;
@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
   const int own_first = column_lane + 8 * row_lane;  // of the columns whose sums this lane finishes
   const int own_place = own_first * kWarps + warp;   // its place among the warps' sums
   // A matrix, or one of the blocks that its rows are cut into.
-  const int block = static_cast<int>(blockIdx.x % blocks), rows = split.rows_of(block);
-  const int64_t corner = blockIdx.x / blocks * matrix_stride + split.first_row(block) * row_stride;
+  const int block = static_cast<int>(blockIdx.x % split.blocks), rows = split.rows_of(block);
+  const int64_t corner = blockIdx.x / split.blocks * matrix_stride + split.first_row(block) * row_stride;
 
   const auto barrier = [] {
     if constexpr (kWarps > 1)

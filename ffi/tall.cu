@@ -30,9 +30,9 @@ constexpr int kStripRows = 16;
 // One CTA a block of `width` rows of the stack.
 __global__ void __launch_bounds__(256)
     stack_kernel(const float* src, const float* h, float* stack, int64_t matrix_stride, int64_t row_stride,
-                 RowSplit split, int leaves, int width) {
-  const int64_t matrix = blockIdx.x / (leaves + 1);
-  const int leaf = static_cast<int>(blockIdx.x % (leaves + 1)) - 1;
+                 RowSplit split, int width) {
+  const int64_t matrix = blockIdx.x / (split.blocks + 1);
+  const int leaf = static_cast<int>(blockIdx.x % (split.blocks + 1)) - 1;
   const int64_t first_row = leaf < 0 ? 0 : width + split.first_row(leaf);
   const float* const from = (leaf < 0 ? src : h) + matrix * matrix_stride + first_row * row_stride;
   float* const to = stack + int64_t{blockIdx.x} * width * width;
@@ -62,7 +62,7 @@ __device__ __forceinline__ float element(float4 x, int i) { return i == 0 ? x.x 
 template <int kWidth>
 __global__ void __launch_bounds__(4 * kWidth, 128 / kWidth)
     lift_kernel(float* h, const float* tau, const float* stack, int64_t matrix_stride, int64_t row_stride,
-                RowSplit split, int leaves, int width) {
+                RowSplit split, int width) {
   using Shared = LiftShared<kWidth>;
   constexpr int kWarps = kWidth / 8, kThreads = 32 * kWarps, kBlocks = kWidth / 32, kQuads = kWidth / 4;
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -70,11 +70,11 @@ __global__ void __launch_bounds__(4 * kWidth, 128 / kWidth)
   float (*const v)[Shared::kPitch] = reinterpret_cast<float (*)[Shared::kPitch]>(&shared + 1);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t matrix = blockIdx.x / leaves;
-  const int leaf = static_cast<int>(blockIdx.x % leaves), rows = split.rows_of(leaf);
+  const int64_t matrix = blockIdx.x / split.blocks;
+  const int leaf = static_cast<int>(blockIdx.x % split.blocks), rows = split.rows_of(leaf);
   const int strips = (rows + kStripRows - 1) / kStripRows;
   h += matrix * matrix_stride;
-  stack += matrix * (leaves + 1) * width * width;
+  stack += matrix * (split.blocks + 1) * width * width;
   float* const own = h + (width + split.first_row(leaf)) * row_stride;  // this leaf's rows
   const float* const b = stack + int64_t{leaf + 1} * width * width;
   const bool aligned = (row_stride % 4 | width % 4) == 0 && reinterpret_cast<uintptr_t>(own) % sizeof(float4) == 0;
@@ -157,12 +157,14 @@ __global__ void __launch_bounds__(4 * kWidth, 128 / kWidth)
   // Z takes the place of B.
   {
     constexpr int kCount = kWidth * kWidth / kThreads;
-    float z[kCount];
+    float z[kCount] = {};
+#pragma unroll 4
+    for (int row = 0; row < width; ++row) {
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      const int i = threadIdx.x + j * kThreads, k = i / kWidth, column = i % kWidth;
-      z[j] = 0.0f;
-      for (int row = k; row < width; ++row) z[j] = fmaf(v[row][k], shared.w[row][column], z[j]);
+      for (int j = 0; j < kCount; ++j) {
+        const int i = threadIdx.x + j * kThreads;
+        z[j] = fmaf(v[row][i / kWidth], shared.w[row][i % kWidth], z[j]);
+      }
     }
     __syncthreads();
 #pragma unroll
@@ -238,7 +240,7 @@ __global__ void __launch_bounds__(4 * kWidth, 128 / kWidth)
         }
       };
       for (int k = 0; k < column; k += 4) add(k, std::false_type{});
-      __syncwarp();
+      __syncwarp();  // the lanes left the loop at different columns
       add(column, std::true_type{});
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -263,7 +265,7 @@ __global__ void __launch_bounds__(4 * kWidth, 128 / kWidth)
     }
   }
 
-  if (leaf == leaves - 1) {
+  if (leaf == split.blocks - 1) {
     for (int i = threadIdx.x; i < width * width; i += kThreads) h[i / width * row_stride + i % width] = stack[i];
   }
 }
@@ -281,7 +283,7 @@ cudaError_t launch(const LeavesShape& shape, float* h, const float* tau, const f
     kernel<<<static_cast<unsigned>(grid), 4 * kWidth, shared_bytes, stream>>>(
         h + first * stride + corner, tau + first * shape.leaves * shape.width,
         stack + first * shape.stack_rows() * shape.width, stride, shape.n, shape.split(),
-        static_cast<int>(shape.leaves), static_cast<int>(shape.width));
+        static_cast<int>(shape.width));
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -297,7 +299,7 @@ cudaError_t launch_stack(const LeavesShape& shape, const float* src, const float
     const int64_t grid = std::min(shape.batch - first, matrices) * blocks;
     stack_kernel<<<static_cast<unsigned>(grid), 256, 0, stream>>>(
         src + first * stride + corner, h + first * stride + corner, stack + first * shape.stack_rows() * shape.width,
-        stride, shape.n, shape.split(), static_cast<int>(shape.leaves), static_cast<int>(shape.width));
+        stride, shape.n, shape.split(), static_cast<int>(shape.width));
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   }
   return cudaSuccess;

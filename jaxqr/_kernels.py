@@ -265,16 +265,26 @@ def reflectors_seconds(panel: Panel, batch: int, device: Device) -> float:
 
 @dataclass(frozen=True)
 class Leaves:
-    """The rows of a tall panel below its first ``width``, factored in ``count`` blocks by one kernel."""
+    """The rows of a tall panel below its first ``width``, in as few blocks as one kernel factors.
+
+    Blocks have multiples of ``width`` rows, but for the last one, which has the rest as well.
+    """
 
     rows: int
     width: int
-    count: int
     kernel: RowsKernel
 
     @property
+    def count(self) -> int:
+        """Of the blocks."""
+        return math.ceil((self.rows - self.width) / (self.kernel.rows // self.width * self.width))
+
+    @property
     def _highest(self) -> int:
-        return math.ceil((self.rows - self.width) / self.count)
+        """Rows of the highest block."""
+        units, rest = divmod(self.rows - self.width, self.width)
+        height, higher = divmod(units, self.count)
+        return max((height + (higher > 0)) * self.width, height * self.width + rest)
 
     @property
     def _lift_side(self) -> int:
@@ -287,10 +297,10 @@ class Leaves:
         return 4 * ((2 * side + 16 * math.ceil(self._highest / 16)) * (side + 4) + side)
 
     def fits(self, device: Device) -> bool:
-        """Whether they are leaves, of at least ``width`` rows each, and both kernels take them."""
+        """Whether there are several blocks of two units and more, and all kernels take them."""
         return (
-            self.count > 1
-            and (self.rows - self.width) // self.count >= self.width
+            self.kernel.rows >= 2 * self.width
+            and self.count > 1
             and self.width <= MAX_TALL_WIDTH
             and self.kernel.fits(Panel(self._highest, self.width, False, False), device)
             and self._lift_shared_bytes <= device.shared_bytes
@@ -365,7 +375,7 @@ def matmul_update_seconds(rows: int, width: int, columns: int, batch: int, devic
 
 def tall_update_parts(rows: int) -> int:
     """The parts in which the matrix products of a tall panel's update sum over its rows."""
-    return math.ceil(rows / 64)
+    return max(8, math.ceil(rows / 64))
 
 
 def tall_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:

@@ -34,6 +34,9 @@ from jaxqr.precision import Policy, PrecisionLike, policy_for
 
 _WIDTHS = (8, 16, 32, 64, 128)
 
+# Roundings of a few columns do not average out, and a tall panel has more of them than LAPACK: in its leaves' Q too.
+_MIN_TALL_COLUMNS = 10
+
 
 @dataclass(frozen=True)
 class Step:
@@ -105,8 +108,8 @@ class Schedule:
 
     @property
     def workspace_bytes(self) -> int:
-        """Device memory beside A, H and tau: the largest step's T and V (for a matmul update also C and two products),
-        scales of the columns, a tall panel's triangles, and tau's parts.
+        """Device memory beside A, H and tau: the largest step's T and V (for a matmul update also C and two products,
+        after a tall panel in parts), scales of the columns, a tall panel's triangles, and tau's parts.
 
         What JAX's own geqrf allocates is not counted.
         """
@@ -120,7 +123,8 @@ class Schedule:
             floats += _reflector_floats(step.rows, step.width) + self.n
         if step.update == "matmul":
             floats += step.width**2 + step.rows * step.width + 2 * step.width * columns + 2 * step.rows * columns
-            floats += tall_update_parts(step.rows) * step.width * columns if step.root else 0
+            if step.root is not None:
+                floats += tall_update_parts(step.rows) * step.width * columns + 2 * step.rows * step.width
         return floats
 
     def __str__(self) -> str:
@@ -165,7 +169,8 @@ def schedule_for(
       batch: matrices that one device holds.
       device_kind: a GPU, by JAX's ``device_kind`` or the model in it, such as ``"H200"``. None is JAX's first CUDA
         device, and an H200 where there is none.
-      precision: as for ``geqrf``; None updates by the fused kernel, any other by matrix products.
+      precision: as for ``geqrf``; None updates by the fused kernel, after a tall panel by it or by matrix products of
+        float32 grade, any other by matrix products.
 
     Returns:
       The schedule: the same for the same arguments and device.
@@ -246,7 +251,7 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
     while (step := best[offset][1]) is not None:
         steps.append(step)
         offset += step.width
-    if steps[0].regime == "tall" and jax_seconds(m, n, batch, device) < best[0][0]:
+    if steps[0].regime == "tall" and (n < _MIN_TALL_COLUMNS or jax_seconds(m, n, batch, device) < best[0][0]):
         return (Step(0, reflectors, m, "jax", None, None),)
     return tuple(steps)
 
@@ -277,10 +282,7 @@ def _tall_panel(rows: int, width: int, batch: int, device: Device) -> tuple[floa
     """The cheapest tall panel of this size: its time, and it as a step that is all of a matrix."""
     candidates = []
     for kernel in kernels():
-        if not isinstance(kernel, RowsKernel) or kernel.rows < 2 * width:
-            continue
-        leaves = Leaves(rows, width, math.ceil((rows - width) / kernel.rows), kernel)
-        if leaves.fits(device):
+        if isinstance(kernel, RowsKernel) and (leaves := Leaves(rows, width, kernel)).fits(device):
             seconds, root = _whole_panel((1 + leaves.count) * width, width, batch, device)
             seconds += leaves.seconds(batch, device)
             candidates.append((seconds, Step(0, width, rows, "tall", kernel.variant, None, leaves.count, root)))

@@ -1,6 +1,7 @@
 """What the GPU tests and their report stand on, as far as it can be checked without a GPU."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -25,12 +26,26 @@ def test_panel_kernel_is_read_from_its_name(name, kernel):
     others = ["void jaxqr::(anonymous namespace)::block_reflector_kernel<32>(float*)", "loop_add_fusion", name]
     others.append("_ZN5jaxqr17reflectors_kernelILi64EEEv")
     others.append("void jaxqr::resident::resident_reflector_kernel<(int)64, (int)4>(jaxqr::resident::Arguments)")
-    assert tools.own_kernels(others) == ["block_reflector", kernel, "reflectors", "block_reflector"]
+    others += ["void jaxqr::(anonymous namespace)::lift_kernel<32>(float*)", "_ZN5jaxqr12stack_kernelEPKf"]
+    expected = ["block_reflector", kernel, "reflectors", "block_reflector", "lift", "stack"]
+    assert tools.own_kernels(others) == expected
 
 
 def test_a_steps_kernel():
     assert tools.scheduled_kernel(Step(0, 32, 900, "cluster", (16, 4, 2), None)) == ("cluster", (16, 4))
     assert tools.scheduled_kernel(Step(0, 32, 90, "cta", (8, 16, 2), None)) == ("cta", (8, 16, 2))
+
+
+def test_a_steps_kernels_in_order():
+    cluster, cta, leaves = ("cluster", (16, 4)), ("cta", (8, 16, 2)), ("rows", (4, 16, 4))
+    root = Step(0, 32, 900, "cluster", (16, 4, 2), None)
+    tall = Step(0, 32, 20_000, "tall", (4, 16, 4), "matmul", 80, root)
+    assert tools.scheduled_kernels(tall) == [leaves, "stack", cluster, "lift"]
+    update = ["reflectors", "block_reflector"]
+    assert tools.scheduled_kernels(replace(tall, update="fused")) == [leaves, "stack", cluster, "lift", *update]
+    assert tools.scheduled_kernels(replace(root, update="fused")) == [cluster, "block_reflector"]
+    assert tools.scheduled_kernels(Step(0, 32, 90, "cta", (8, 16, 2), "fused")) == [cta, *update]
+    assert tools.scheduled_kernels(Step(0, 5, 20_000, "jax", None, None)) == []
 
 
 def test_source_hashes_are_gits(tmp_path):

@@ -16,9 +16,29 @@ from tests import drivers
 
 KIB = 1024
 SHARED_BYTES = {"H200": 227 * KIB, "A100": 163 * KIB, "L4": 99 * KIB}
+# Of the narrowest panels, which no kernel but a tall panel's holds beyond.
+MAX_ROWS = {"H200": 8192, "A100": 2048, "L4": 2048}
 SIDES = (1, 2, 7, 8, 9, 32, 33, 65, 176, 352, 777, 1024, 2048)
 MAX_BLOCK_ROWS = max(lanes * rows for lanes, rows, _, _ in _native.kernels()["cta"])
 MAX_CLUSTER_ROWS = max(8 * 32 * rows for rows, _, _ in _native.kernels()["cluster"])
+
+
+def check_tall(step: Step):
+    """That the leaves have all rows below the first `width`, and that kernels take them and what is above."""
+    assert step.variant in _native.kernels()["rows"]
+    cols_per_lane, rows_per_lane, warps = step.variant
+    assert step.width <= min(8 * cols_per_lane, 64)
+    units, rest = divmod(step.rows - step.width, step.width)
+    height, higher = divmod(units, step.leaves)
+    assert height >= 1
+    assert max((height + (higher > 0)) * step.width, height * step.width + rest) <= 4 * rows_per_lane * warps
+    root = step.root
+    assert (root.offset, root.width, root.rows, root.update) == (0, step.width, (1 + step.leaves) * step.width, None)
+    assert root.rows < step.rows
+    if root.regime == "tall":
+        check_tall(root)
+    else:
+        assert root.variant is not None
 
 
 def check(schedule: Schedule):
@@ -56,6 +76,9 @@ def check(schedule: Schedule):
             assert step.rows <= 32 * rows_per_lane * blocks + step.width
             assert step.width <= cols_per_lane * max_warps
             rows_held = 32 * (rows_per_lane + 1)
+        elif step.regime == "tall":
+            assert step.rows > MAX_ROWS[schedule.device_kind]
+            check_tall(step)
         t_side = (32 if step.width <= 32 else 64) if step.update == "fused" and step.regime == "cluster" else 0
         assert 4 * (rows_held * step.width + t_side**2) <= SHARED_BYTES[schedule.device_kind]
         assert step.update != "fused" or step.width <= 64
@@ -85,11 +108,32 @@ def test_own_panels_wherever_a_kernel_holds_the_rows(device_kind, max_rows):
         assert "jax" not in {step.regime for step in schedule_for(m, 64, 10, device_kind).steps}
 
 
-@pytest.mark.parametrize(("device_kind", "max_rows"), [("H200", MAX_CLUSTER_ROWS + 64), ("A100", MAX_BLOCK_ROWS)])
-def test_taller_matrices_are_jaxs(device_kind, max_rows):
-    for n in (1, 100, 5000):
-        [step] = schedule_for(max_rows + 1, n, 3, device_kind).steps
-        assert step == Step(0, min(max_rows + 1, n), max_rows + 1, "jax", None, None)
+@pytest.mark.parametrize("device_kind", SHARED_BYTES)
+@pytest.mark.parametrize("precision", [None, "high"])
+def test_taller_matrices_have_tall_panels(device_kind, precision):
+    for (m, n), batch in itertools.product([(9000, 20), (20000, 500), (65536, 128), (10**6, 32)], (1, 64)):
+        schedule = schedule_for(m, n, batch, device_kind, precision)
+        check(schedule)
+        assert schedule.steps[0].regime == "tall"
+        assert {step.update for step in schedule.steps} <= {"fused", "matmul", None}
+        assert precision is None or "fused" not in {step.update for step in schedule.steps}
+        assert schedule.workspace_bytes <= (1 if schedule.n == schedule.steps[0].width else 3.2) * 4 * batch * m * n
+
+
+def test_a_tall_panel_says_how_it_is_made():
+    schedule = schedule_for(10**6, 32, 1, "H200")
+    [step] = schedule.steps
+    assert step.root.regime == "tall"
+    assert schedule.launches == step.launches == 7
+    assert schedule.workspace_bytes <= 4 * schedule.m * schedule.n / 8
+    row = str(schedule).splitlines()[-1]
+    assert f"{step.leaves} by {'×'.join(map(str, step.variant))}, {step.root.rows} rows by tall" in row
+
+
+@pytest.mark.parametrize("n", [1, 9])
+def test_few_tall_columns_are_jaxs(n):
+    [step] = schedule_for(20_000, n, 3, "H200").steps
+    assert step == Step(0, n, 20_000, "jax", None, None)
 
 
 @pytest.mark.parametrize(

@@ -313,6 +313,83 @@ def test_panel_refuses_other_dtypes():
         call_panel(np.zeros((1, 3, 2), np.int32), 0, 2, in_place=False)
 
 
+# ---- leaves and lift -------------------------------------------------------------------------------------------------
+
+# (m, n, offset, width, leaves)
+LEAVES = [(40, 8, 0, 8, 4), (41, 8, 0, 8, 2), (60, 30, 5, 9, 3), (12, 3, 0, 3, 3), (7, 20, 2, 1, 4), (20, 10, 1, 9, 1)]
+
+
+def call_leaves(a, offset, width, leaves, *, in_place=True, stack_rows=None):
+    batch = len(a)
+    shapes = a.shape, (batch, leaves, width), (batch, (1 + leaves) * width if stack_rows is None else stack_rows, width)
+    results = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+    call = jax.ffi.ffi_call("jaxqr_leaves", results, input_output_aliases={0: 0} if in_place else None)
+    return tuple(map(np.array, call(a, offset=np.int64(offset), variant=np.array([4, 32, 1]), in_place=in_place)))
+
+
+def call_lift(h, tau, stack, offset):
+    result = jax.ShapeDtypeStruct(h.shape, np.float32)
+    call = jax.ffi.ffi_call("jaxqr_lift", result, input_output_aliases={0: 0})
+    return np.array(call(h, tau, stack, offset=np.int64(offset)))
+
+
+def rows_of_leaves(m, offset, width, leaves):
+    """Multiples of the width, nearly equal, and the rest with the last one."""
+    units = np.array_split(np.arange((m - offset - width) // width), leaves)
+    ends = offset + width + width * np.cumsum([len(part) for part in units])
+    ends[-1] = m
+    return [slice(start, end) for start, end in zip([offset + width, *ends[:-1]], ends, strict=True)]
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width", "leaves"), LEAVES)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_leaves_are_panels_and_their_triangles_are_stacked(m, n, offset, width, leaves, in_place):
+    a = normal(2, m, n)
+    h, tau, stack = call_leaves(a, offset, width, leaves, in_place=in_place)
+    columns = slice(offset, offset + width)
+    assert np.array_equal(stack[:, :width], a[:, offset : offset + width, columns])
+    for leaf, rows in enumerate(rows_of_leaves(m, offset, width, leaves)):
+        expected_h, expected_tau, _ = call_panel(np.ascontiguousarray(a[:, rows, columns]), 0, width)
+        assert np.array_equal(h[:, rows, columns], expected_h)
+        assert np.array_equal(tau[:, leaf], expected_tau)
+        assert np.array_equal(stack[:, (1 + leaf) * width : (2 + leaf) * width], np.triu(expected_h)[:, :width])
+    outside = np.ones((m, n), bool)
+    outside[offset + width :, columns] = False
+    assert not in_place or np.array_equal(h[:, outside], a[:, outside])
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width", "leaves"), LEAVES)
+def test_the_lifted_stack_is_the_panel(m, n, offset, width, leaves):
+    a = normal(2, m, n)
+    h, tau_of_leaves, stack = call_leaves(a, offset, width, leaves)
+    factored, tau, _ = call_panel(stack, 0, width)
+    read = np.array(factored)
+    for leaf in range(leaves):  # the parts are upper triangular, and the rest is not read
+        assert not np.tril(factored[:, (1 + leaf) * width : (2 + leaf) * width], -1).any()
+        read[:, (1 + leaf) * width : (2 + leaf) * width][:, np.tril(np.ones((width, width), bool), -1)] = np.nan
+    found = call_lift(h, tau_of_leaves, read, offset)
+    expected, expected_tau, _ = call_panel(a, offset, width)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(tau, expected_tau, rtol=1e-5, atol=1e-6)
+    outside = np.ones((m, n), bool)
+    block(outside, offset, width)[...] = False
+    assert np.array_equal(found[:, outside], a[:, outside])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "numbers"),
+    [
+        ((5, 4, 1), {}, r"offset = 5 and width = 4 do not fit \[2,20,8\]"),
+        ((0, 4, 0), {}, r"0 leaves of at least 4 of 16 rows"),
+        ((0, 4, 5), {}, r"5 leaves of at least 4 of 16 rows"),
+        ((0, 4, 2), {"stack_rows": 8}, r"stack is \[2,8,4\], expected \[2,12,4\]"),
+    ],
+)
+def test_leaves_errors_carry_the_numbers(arguments, options, numbers):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=numbers):
+        call_leaves(normal(2, 20, 8), *arguments, **options)
+
+
 # ---- reflectors ------------------------------------------------------------------------------------------------------
 
 
@@ -541,7 +618,13 @@ def test_module_says_what_it_contains():
     registrations = _native.registrations()
     assert set(registrations) - {"CUDA"} == {"cpu"}
     for handlers in registrations.values():
-        assert set(handlers) == {"jaxqr_panel", "jaxqr_reflectors", "jaxqr_block_reflector"}
+        assert set(handlers) == {
+            "jaxqr_panel",
+            "jaxqr_leaves",
+            "jaxqr_lift",
+            "jaxqr_reflectors",
+            "jaxqr_block_reflector",
+        }
     assert bool(_native.cuda_architectures()) == ("CUDA" in registrations)
     kernels = _native.kernels()
     assert {regime: {len(row) for row in rows} for regime, rows in kernels.items()} == {

@@ -62,9 +62,9 @@ def test_more_than_2_to_the_31_elements(cuda_device, shape):
     assert repeats_equal_the_first(tau).all()
 
 
-@pytest.mark.parametrize("shape", [(2, 2049, 20), (40_000, 5), (3, 5000, 100)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2049, 20), (40_000, 5), (3, 5000, 100), (40_000, 50)], ids=str)
 def test_tall_matrices(shape):
-    """pytorch#107222, among others: rows that no panel kernel covers."""
+    """pytorch#107222, among others: rows that no thread block or cluster holds."""
     a = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     h, tau = factor(a)
     stacked = [np.asarray(x).reshape(-1, *x.shape[len(shape) - 2 :]) for x in (a, h)]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.explicit import explicit_measures
+from jaxqr._kernels import SEPARATE_REFLECTORS
 from jaxqr.schedule import Step
 from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
 
@@ -31,9 +32,20 @@ def panel_kernel(kernel_name: str) -> Kernel:
 
 
 def scheduled_kernel(step: Step) -> Kernel:
-    """The kernel of a step."""
+    """The panel kernel of a step, of its leaves in regime "tall"."""
     assert step.variant is not None
-    return step.regime, step.variant[:2] if step.regime == "cluster" else step.variant
+    regime = "rows" if step.regime == "tall" else step.regime
+    return regime, step.variant[:2] if regime == "cluster" else step.variant
+
+
+def scheduled_kernels(step: Step) -> list[str | Kernel]:
+    """This package's kernels that a step launches, as `own_kernels` names them."""
+    own: list[str | Kernel] = [] if step.regime == "jax" else [scheduled_kernel(step)]
+    if step.root is not None:
+        own += ["stack", *scheduled_kernels(step.root), "lift"]
+    if step.update == "fused":
+        own += ["reflectors", "block_reflector"] if step.regime in SEPARATE_REFLECTORS else ["block_reflector"]
+    return own
 
 
 def launched_kernels(run: Callable[[], object]) -> list[str]:
@@ -56,13 +68,17 @@ def launched_kernels(run: Callable[[], object]) -> list[str]:
 
 
 def own_kernels(names: Iterable[str]) -> list[str | Kernel]:
-    """This package's kernels among them, in order: a panel's, "reflectors" or "block_reflector"."""
+    """This package's kernels among them, in order: a panel's, "stack", "lift", "reflectors" or "block_reflector"."""
     own: list[str | Kernel] = []
     for name in names:
         if "block_reflector_kernel" in name or "resident_reflector_kernel" in name:
             own.append("block_reflector")
         elif "reflectors_kernel" in name:
             own.append("reflectors")
+        elif "stack_kernel" in name:
+            own.append("stack")
+        elif "lift_kernel" in name:
+            own.append("lift")
         elif _PANEL_KERNEL.search(name):
             own.append(panel_kernel(name))
     return own
