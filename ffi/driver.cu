@@ -541,22 +541,27 @@ int check() {
     check_reflectors(150, 140, 1, std::vector<int64_t>(130, 1), large);
     checks += 2;
   }
-#define JAXQR_CHECK_TALL(cols_per_lane, rows_per_lane, warps)                                                         \
-  for (int64_t width : {8 * (cols_per_lane), 8 * (cols_per_lane) - 5, 8, 1}) {                                        \
-    for (int64_t leaves : {1, 2, 5}) {                                                                                \
-      const int64_t rows = 4 * (rows_per_lane) * (warps), least = std::max<int64_t>(width, rows / 2);                 \
-      if (least > rows) continue;                                                                                     \
-      for (int64_t below : {leaves * rows, leaves * rows - 1, leaves * least}) {                                      \
-        const jaxqr::LeavesShape whole{2, width + below, width, 0, width, leaves};                                    \
-        if (jaxqr::lift_shared_bytes(whole) > shared_limit) continue;                                                 \
-        check_tall(whole, {cols_per_lane, rows_per_lane, warps}, false);                                              \
-        check_tall({2, width + below + 3, width + 6, 3, width, leaves}, {cols_per_lane, rows_per_lane, warps}, true); \
-        checks += 2;                                                                                                  \
-      }                                                                                                               \
-    }                                                                                                                 \
-  }
-  JAXQR_ROWS_VARIANTS(JAXQR_CHECK_TALL)
-#undef JAXQR_CHECK_TALL
+  const auto check_tall_if_possible = [&](const jaxqr::RowsVariant& variant, const jaxqr::LeavesShape& shape,
+                                          bool in_place) {
+    if (jaxqr::rows_variant_mismatch(variant, shape) || jaxqr::lift_shared_bytes(shape) > shared_limit) return;
+    check_tall(shape, variant, in_place);
+    ++checks;
+  };
+  const auto check_leaves = [&](const jaxqr::RowsVariant& variant) {
+    const int64_t rows = 4 * variant.rows_per_lane * variant.warps, widest = 8 * variant.cols_per_lane;
+    for (int64_t width : {widest, widest - 5, widest / 4, int64_t{1}}) {
+      const int64_t units = rows / width;
+      for (int64_t leaves : {1, 2, 5}) {
+        for (int64_t below : {leaves * units * width, leaves * units * width - 1, leaves * (units / 2) * width + 1}) {
+          check_tall_if_possible(variant, {2, width + below, width, 0, width, leaves}, false);
+          check_tall_if_possible(variant, {2, width + below + 3, width + 6, 3, width, leaves}, true);
+        }
+      }
+    }
+  };
+#define JAXQR_CHECK_LEAVES(...) check_leaves({__VA_ARGS__});
+  JAXQR_ROWS_VARIANTS(JAXQR_CHECK_LEAVES)
+#undef JAXQR_CHECK_LEAVES
   std::printf("%d checks, %d failed\n", checks, failures);
   return failures != 0;
 }
