@@ -13,8 +13,8 @@
 // Column c of Y takes columns k ≤ c of V, G and W and nothing else, not even times zero: NaN of a later column stays
 // there. Every sum has one order, and no loop's count depends on the data.
 //
-// The last leaf also copies the first rows of the panel. Resources: 32·kWarps threads, kWarps =
-// kWidth/8, at most 128 registers a thread, the leaf's rows in shared memory.
+// The last leaf's CTA also copies the first rows of the panel. Resources: 4·kWidth threads, at most 128 registers a
+// thread, the leaf's rows in shared memory.
 #include <algorithm>
 #include <type_traits>
 
