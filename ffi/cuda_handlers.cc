@@ -112,16 +112,17 @@ ffi::Error lift(cudaStream_t stream, Matrices h, Matrices tau, Matrices stack, f
                 h.dimensions());
 }
 
-ffi::Error reflectors(cudaStream_t stream, Matrices h, Vectors tau, ffi::RemainingRets results, int64_t offset) {
+ffi::Error reflectors(cudaStream_t stream, Matrices h, Vectors tau, ffi::RemainingRets results, int64_t offset,
+                      int64_t first) {
   std::vector<ReflectorResults> checked;
-  if (auto error = check_reflectors(h, tau, results, offset, &checked); error.failure()) return error;
+  if (auto error = check_reflectors(h, tau, results, offset, first, &checked); error.failure()) return error;
   const ffi::Span<const int64_t> matrices = h.dimensions();
   std::vector<ReflectorBlock> blocks;
   for (const ReflectorResults& block : checked) {
     if (auto error = check_width("jaxqr_reflectors", block.width, kMaxReflectorsWidth); error.failure()) return error;
     blocks.push_back({block.t, static_cast<__half*>(block.halves), block.offset, block.width});
   }
-  const ReflectorShape shape{matrices[0], matrices[1], matrices[2], 0, tau.dimensions()[1]};
+  const ReflectorShape shape{matrices[0], matrices[1], matrices[2], first, tau.dimensions()[1]};
   return status("jaxqr_reflectors", launch_reflectors(shape, blocks, h.typed_data(), tau.typed_data(), stream),
                 matrices);
 }
@@ -196,7 +197,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_reflectors_cuda, jaxqr::reflectors,
                                   .Arg<jaxqr::Matrices>()
                                   .Arg<jaxqr::Vectors>()
                                   .RemainingRets()
-                                  .Attr<int64_t>("offset"),
+                                  .Attr<int64_t>("offset")
+                                  .Attr<int64_t>("first"),
                               {ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda, jaxqr::block_reflector,

@@ -33,16 +33,16 @@ void make_reflectors(const float* h, const float* tau_in, float* t_out, uint16_t
   write_halves(v, scales, rows, width, halves);
 }
 
-xla::ffi::Error reflectors(Matrices h, Vectors tau, xla::ffi::RemainingRets results, int64_t offset) {
+xla::ffi::Error reflectors(Matrices h, Vectors tau, xla::ffi::RemainingRets results, int64_t offset, int64_t first) {
   std::vector<ReflectorResults> blocks;
-  if (auto error = check_reflectors(h, tau, results, offset, &blocks); error.failure()) return error;
+  if (auto error = check_reflectors(h, tau, results, offset, first, &blocks); error.failure()) return error;
   const IeeeScope ieee;
   const int64_t batch = h.dimensions()[0], m = h.dimensions()[1], n = h.dimensions()[2], k = tau.dimensions()[1];
   for (const ReflectorResults& block : blocks) {
     const int64_t rows = m - block.offset, width = block.width;
     for (int64_t b = 0; b < batch; ++b) {
       make_reflectors(h.typed_data() + (b * m + block.offset) * n + block.offset,
-                      tau.typed_data() + b * k + block.offset, block.t + b * width * width,
+                      tau.typed_data() + b * k + block.offset - first, block.t + b * width * width,
                       static_cast<uint16_t*>(block.halves) + b * rows * 2 * reflector_pitch(width), rows, n, width);
     }
   }
@@ -52,6 +52,10 @@ xla::ffi::Error reflectors(Matrices h, Vectors tau, xla::ffi::RemainingRets resu
 }  // namespace
 }  // namespace jaxqr
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    jaxqr_reflectors_cpu, jaxqr::reflectors,
-    xla::ffi::Ffi::Bind().Arg<jaxqr::Matrices>().Arg<jaxqr::Vectors>().RemainingRets().Attr<int64_t>("offset"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_reflectors_cpu, jaxqr::reflectors,
+                              xla::ffi::Ffi::Bind()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Vectors>()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<int64_t>("first"));

@@ -88,8 +88,9 @@ struct ReflectorResults {
 };
 
 // The results are T and halves of one block after the other, from the columns at `offset` on; T says how wide each is.
+// `tau` has the values of the columns from `first` on.
 inline xla::ffi::Error check_reflectors(const Matrices& h, const Vectors& tau, const xla::ffi::RemainingRets& results,
-                                        int64_t offset, std::vector<ReflectorResults>* blocks) {
+                                        int64_t offset, int64_t first, std::vector<ReflectorResults>* blocks) {
   const std::string target = "jaxqr_reflectors";
   const Dimensions matrices = h.dimensions();
   const int64_t batch = matrices[0], k = tau.dimensions()[1];
@@ -104,10 +105,11 @@ inline xla::ffi::Error check_reflectors(const Matrices& h, const Vectors& tau, c
     if (halves.has_error()) return halves.error();
     const int64_t width = (*t)->dimensions()[1];
     if (auto error = check_columns(target, matrices, offset, width); error.failure()) return error;
-    if (width > k - offset) {
+    if (offset < first || width > k - (offset - first)) {
       return xla::ffi::Error::InvalidArgument(target + ": offset = " + std::to_string(offset) +
                                               " and width = " + std::to_string(width) + " do not fit tau " +
-                                              shape_text(shape_of(tau.dimensions())));
+                                              shape_text(shape_of(tau.dimensions())) + " of the columns from " +
+                                              std::to_string(first) + " on");
     }
     if (auto error = check_shape(target + ": t", (*t)->dimensions(), {batch, width, width}); error.failure())
       return error;

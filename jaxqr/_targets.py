@@ -121,14 +121,15 @@ def lift(h: jax.Array, tau: jax.Array, stack: jax.Array, *, offset: int) -> jax.
     )
 
 
-def reflectors(h: jax.Array, tau: jax.Array, *, offset: int, widths: Sequence[int]) -> list[Reflectors]:
+def reflectors(h: jax.Array, tau: jax.Array, *, offset: int, widths: Sequence[int], first: int = 0) -> list[Reflectors]:
     """Blocks of the reflectors of a compact factorization, one after another, by one launch.
 
     Args:
       h: float32 ``[batch, m, n]``, with the reflectors' vectors below its diagonal; the rest is not read.
-      tau: float32 ``[batch, k]``.
+      tau: float32 ``[batch, k]``, of the columns ``first…first+k``.
       offset: the first column of the first block.
       widths: of the blocks, each at most 64 on CUDA.
+      first: the column of the first value of ``tau``.
 
     Returns:
       The blocks. V has a unit diagonal and entries of less than 2, or else its columns are scaled to be such, and T
@@ -139,7 +140,7 @@ def reflectors(h: jax.Array, tau: jax.Array, *, offset: int, widths: Sequence[in
     for width in widths:
         results.extend(_reflectors_results(h, place, width))
         place += width
-    made = jax.ffi.ffi_call(REFLECTORS, results)(h, tau, offset=np.int64(offset))
+    made = jax.ffi.ffi_call(REFLECTORS, results)(h, tau, offset=np.int64(offset), first=np.int64(first))
     return [Reflectors(t, halves) for t, halves in zip(made[::2], made[1::2], strict=True)]
 
 

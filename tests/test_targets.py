@@ -90,7 +90,7 @@ def call_block_reflector(h, t, offset, width, first, last, src=None, **options):
     return call_block_reflector_with_scales(h, t, offset, width, first, last, src, **options)[0]
 
 
-def call_reflectors(h, tau, offset, widths, *, shapes=None):
+def call_reflectors(h, tau, offset, widths, *, first=0, shapes=None):
     """`[(t, halves), …]` of the blocks; `shapes` takes the place of the results' own."""
     if shapes is None:
         firsts = np.cumsum([offset, *widths[:-1]])
@@ -101,7 +101,7 @@ def call_reflectors(h, tau, offset, widths, *, shapes=None):
         ]
     results = [jax.ShapeDtypeStruct(shape, (np.float32, np.float16)[i % 2]) for i, shape in enumerate(shapes)]
     call = jax.ffi.ffi_call("jaxqr_reflectors", results)
-    made = list(map(np.array, call(h, tau, offset=np.int64(offset))))
+    made = list(map(np.array, call(h, tau, offset=np.int64(offset), first=np.int64(first))))
     return list(zip(made[::2], made[1::2], strict=True))
 
 
@@ -403,6 +403,8 @@ def test_reflectors_are_the_panels(m, n, offset, width):
     ((found_t, found_halves),) = call_reflectors(h, tau, offset, [width])
     assert np.array_equal(bits(found_t), bits(t))
     assert np.array_equal(found_halves.view(np.uint16), halves.view(np.uint16))
+    ((found_t, _),) = call_reflectors(h, tau_of_panel, offset, [width], first=offset)
+    assert np.array_equal(bits(found_t), bits(t))
 
 
 def test_reflectors_of_several_blocks_are_those_of_each():
@@ -447,7 +449,7 @@ def test_reflectors_contain_nan_in_their_matrix(bad):
     [
         ((-1, [2]), None, r"offset = -1 and width = 2 do not fit \[2,8,6\]"),
         ((5, [2]), None, r"offset = 5 and width = 2 do not fit \[2,8,6\]"),
-        ((3, [2]), None, r"offset = 3 and width = 2 do not fit tau \[2,4\]"),
+        ((3, [2]), None, r"offset = 3 and width = 2 do not fit tau \[2,4\] of the columns from 0 on"),
         ((0, [2, 3]), None, r"offset = 2 and width = 3 do not fit tau"),
         ((0, [2]), [(2, 2, 3), (2, 8, 2, 8)], r"t is \[2,2,3\], expected \[2,2,2\]"),
         ((0, [2]), [(2, 2, 2), (2, 7, 2, 8)], r"halves is \[2,7,2,8\], expected \[2,8,2,8\]"),
