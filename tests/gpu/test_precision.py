@@ -35,7 +35,7 @@ def test_products_keep_the_stated_bound(precision):
     norms = np.linalg.norm(x.astype(np.float64), axis=-1)[..., :, None] * np.linalg.norm(
         y.astype(np.float64), axis=-2, keepdims=True
     )
-    product = jax.jit(functools.partial(wy._product, precision=policy.products("cuda")))
+    product = jax.jit(functools.partial(wy.product, precision=policy.products("cuda")))
     errors = (np.abs(np.asarray(product(x, y)) - exact) / norms).max((-2, -1))
     assert (errors <= policy.error_bound).all(), dict(zip(kinds, np.log2(errors), strict=True))
 
