@@ -1,13 +1,18 @@
 """What the GPU tests and their report stand on, as far as it can be checked without a GPU."""
 
 import json
+import types
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import jaxqr
 from jaxqr import Step
 from tests import gpu_report
-from tests.gpu import tools
+from tests.gpu import stress_worker, tools
 
 
 @pytest.mark.parametrize(
@@ -46,6 +51,83 @@ def test_a_steps_kernels_in_order():
     assert tools.scheduled_kernels(replace(root, update="fused")) == [cluster, "block_reflector"]
     assert tools.scheduled_kernels(Step(0, 32, 90, "cta", (8, 16, 2), "fused")) == [cta, *update]
     assert tools.scheduled_kernels(Step(0, 5, 20_000, "jax", None, None)) == []
+
+
+def test_results_are_put_into_poison(monkeypatch):
+    """Tried again while they lie elsewhere, which takes up what is free there; an error if they always do."""
+    tries: list[list[jax.Array]] = []
+
+    class Poison:
+        def __init__(self, *sizes):
+            assert sizes == (12, 8)
+
+        def covers(self, array):
+            return len(tries) == 3
+
+    def run():
+        assert not any(x.is_deleted() for found in tries for x in found)
+        tries.append([jnp.ones(3), jnp.ones(2), jnp.ones((0, 3))])
+        return tries[-1]
+
+    monkeypatch.setattr(tools, "Poison", Poison)
+    assert tools.into_poison(run, 12, 8) is tries[2]
+    monkeypatch.setattr(Poison, "covers", lambda self, array: False)
+    with pytest.raises(AssertionError, match="no poison"):
+        tools.into_poison(run, 12, 8)
+
+
+def test_the_stress_shapes_are_of_kernels_that_wait():
+    """Clusters of four and eight thread blocks, before fused updates too, and tall panels; far more than 132 blocks."""
+    steps = [
+        (step, shape[0])
+        for shape in stress_worker.SHAPES
+        for step in jaxqr.schedule_for(*shape[1:], shape[0], "H200").steps
+    ]
+    clusters = [(step, batch) for step, batch in steps if step.regime == "cluster"]
+    assert {step.variant[2] for step, _ in clusters} >= {4, 8}
+    assert max(step.variant[2] * batch for step, batch in clusters) > 1000
+    assert {step.update for step, _ in clusters} == {"fused", None}
+    assert any(
+        step.regime == "tall" and step.root.regime == "cluster" and step.leaves * batch > 500 for step, batch in steps
+    )
+
+
+def test_the_stress_worker_on_a_cpu(monkeypatch, capsys):
+    """With small shapes and no other stream."""
+
+    class Idle:
+        launches = 100
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            pass
+
+    monkeypatch.setattr(stress_worker, "BusyStream", Idle)
+    monkeypatch.setattr(stress_worker, "REPLAYS", 3)
+    monkeypatch.setattr(stress_worker, "SHAPES", [(13, 10, 6), (12, 9, 9)])
+    stress_worker.main()
+    assert capsys.readouterr().out.endswith("done\n")
+    runs = []
+
+    def changes(a):
+        runs.append(a)
+        return a, a[..., 0] if len(runs) < 3 else a[..., 0] + 1
+
+    monkeypatch.setattr(stress_worker, "jaxqr", types.SimpleNamespace(geqrf=changes))
+    monkeypatch.setattr(jax, "jit", lambda function, **options: function)
+    with pytest.raises(AssertionError, match=r"replay 0: .* are not what they were"):
+        stress_worker.main()
+
+
+def test_the_stress_matrices_are_mixed():
+    a, finite = stress_worker.mixed(40, 12)
+    np.testing.assert_array_equal(np.isfinite(a).all((1, 2)), finite)
+    assert np.isnan(a).any()
+    assert np.isinf(a).any()
+    assert (a == 0).all((1, 2)).any()
+    assert finite.sum() > 2
 
 
 def test_source_hashes_are_gits(tmp_path):
