@@ -1,4 +1,4 @@
-"""Command line: `python -m benchmarks contest|users|random|family` runs a suite; `compare`, `readme` read reports."""
+"""Command line: `python -m benchmarks` and a suite's name runs the suite; `compare` and `readme` read reports."""
 
 import argparse
 import dataclasses
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jax
 
-from benchmarks import cases, report
+from benchmarks import cases, report, trends
 from benchmarks.cases import Case
 from benchmarks.console import print_table, progress
 from benchmarks.implementations import JAX, PEERS, installed_peers
@@ -23,12 +23,13 @@ from benchmarks.suite import failures, run, write_json
 _ROOT = Path(__file__).resolve().parent.parent
 _RESULTS = _ROOT / "benchmarks" / "results"
 
-# The random suite asks for ratios over many shapes: short programs, because compiling takes most of its time.
+# The random and the scaling suite are many shapes: short programs, because compiling takes most of their time.
 _PROTOCOLS = {
     "contest": Protocol(),
     "users": Protocol(),
     "random": Protocol(max_calls=10, seconds=0.5),
     "family": Protocol(),
+    "scaling": Protocol(max_calls=10, repeats=10, seconds=0.3),
 }
 
 
@@ -43,7 +44,11 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--plot", type=Path, metavar="DIR", help="write plots into this folder (needs matplotlib)")
         command.add_argument("--case", nargs="+", metavar="NAME", help="only these cases; * and ? match as in a shell")
         command.add_argument(
-            "--peers", nargs="+", choices=PEERS, default=PEERS, help="where installed; JAX is always among them"
+            "--peers",
+            nargs="+",
+            choices=PEERS,
+            default=() if suite == "scaling" else PEERS,
+            help="where installed; JAX is always among them, in the scaling suite if any is named",
         )
         command.add_argument(
             "--repeats", type=int, default=_PROTOCOLS[suite].repeats, metavar="N", help="timed runs of a case"
@@ -56,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 1 if jaxqr failed a check. Exits with 2 on a usage error."""
+    """The exit status: 0, or 1 if jaxqr failed a check or its time has a cliff. Exits with 2 on a usage error."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -85,10 +90,10 @@ def _run(
     json_path: Path | None,
     plots: Path | None,
 ) -> int:
-    peers = [JAX] if suite in ("random", "family") else installed_peers(wanted)
+    peers = [JAX] if suite in ("random", "family") else installed_peers(wanted) if wanted else []
     protocol = dataclasses.replace(_PROTOCOLS[suite], repeats=repeats)
-    names = ", ".join(peer.name for peer in peers)
-    print(f"{suite}: {len(selected)} cases on {jax.devices()[0].device_kind}; jaxqr and {names}", flush=True)
+    names = ", ".join(["jaxqr", *(peer.name for peer in peers)])
+    print(f"{suite}: {len(selected)} cases on {jax.devices()[0].device_kind}; {names}", flush=True)
     done: report.Report = {}
 
     def save(so_far: report.Report) -> None:
@@ -102,7 +107,7 @@ def _run(
         elapsed = f"{time.monotonic() - start:.0f} s"
         print(f"[{number}/{len(selected)}, {elapsed}] {report.case_line(entry)}", flush=True)
     _show(done, plots)
-    failed = failures(done)
+    failed = failures(done) + (trends.cliffs(done) if suite == "scaling" else [])
     for line in failed:
         print(f"FAILED {line}")
     return int(bool(failed))

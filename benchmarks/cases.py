@@ -1,4 +1,4 @@
-"""The cases of the four suites, and their inputs: seeded NumPy float32, the same bits on every machine."""
+"""The cases of the five suites, and their inputs: seeded NumPy float32, the same bits on every machine."""
 
 import math
 import os
@@ -247,9 +247,18 @@ def family() -> list[Case]:
     return [*cases, gradient, Case("soap-24x512", 24, 512, 512, "statistics", operation="installed")]
 
 
+def scaling() -> list[Case]:
+    """Square matrices: single ones of growing size, and growing batches of two sizes."""
+    sizes = [32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192]
+    doublings = [(512, 10), (2048, 4)]
+    shapes = [(1, n) for n in sizes] + [(2**i, n) for n, most in doublings for i in range(1, most + 1)]
+    return [Case(f"{batch}x{n}", batch, n, n) for batch, n in shapes]
+
+
 SUITES: dict[str, Callable[[], list[Case]]] = {
     "contest": contest,
     "users": users,
     "random": random_shapes,
     "family": family,
+    "scaling": scaling,
 }

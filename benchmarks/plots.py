@@ -1,22 +1,21 @@
 """Plots of a report: time against n and against the batch, with the hardware's floors drawn in."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import trends
+
 Report = dict[str, Any]
 
-_AXES: dict[str, tuple[str, Callable[[Report], int]]] = {
-    "n": ("columns n", lambda entry: entry["n"]),
-    "batch": ("matrices in the batch", lambda entry: entry["batch"]),
-}
+_AXES = {"n": "columns n", "batch": "matrices in the batch"}
 
 
 def plot(report: Report, directory: Path) -> list[Path]:
     """Writes `<suite>-n.png` and `<suite>-batch.png`; returns their paths.
 
     The memory floor is the time to read A and write H and tau once, the arithmetic floor that of a Householder
-    factorization's operations; both at the rates measured in the same run.
+    factorization's operations; both at the rates measured in the same run. The scaling suite's points are joined:
+    single matrices, and batches of one n.
     """
     import matplotlib
 
@@ -32,21 +31,34 @@ def plot(report: Report, directory: Path) -> list[Path]:
         "arithmetic floor": lambda entry: 1e3 * entry["flops"] / ceilings["flops_per_s"],
     }
     paths = []
-    for axis, (label, position) in _AXES.items():
+    scaling = report["suite"] == "scaling"
+    for axis, label in _AXES.items():
         figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
-        for name, marker in zip(names, "osD^vP*X", strict=False):
-            timed = [entry for entry in entries if entry["results"].get(name, {}).get("milliseconds") is not None]
-            times = [entry["results"][name]["milliseconds"] for entry in timed]
-            axes.plot(
-                list(map(position, timed)), times, marker, label=name, alpha=0.7, zorder=3 if name == "jaxqr" else 2
-            )
-        for (name, floor), marker in zip(floors.items(), "_x", strict=True):
-            axes.plot(list(map(position, entries)), list(map(floor, entries)), marker, color="black", label=name)
-        if report["suite"] != "random":
+        for common, group in (trends.series(report, axis) if scaling else {"": entries}).items():
+            style, suffix = ("-", f", {common}") if scaling else ("", "")
+            for name, marker in zip(names, "osD^vP*X", strict=False):
+                timed = [entry for entry in group if entry["results"].get(name, {}).get("milliseconds") is not None]
+                axes.plot(
+                    [entry[axis] for entry in timed],
+                    [entry["results"][name]["milliseconds"] for entry in timed],
+                    marker + style,
+                    label=name + suffix,
+                    alpha=0.7,
+                    zorder=3 if name == "jaxqr" else 2,
+                )
+            for (name, floor), marker in zip(floors.items(), "_x", strict=True):
+                axes.plot(
+                    [entry[axis] for entry in group],
+                    list(map(floor, group)),
+                    marker,
+                    color="black",
+                    label=name + suffix,
+                )
+        if report["suite"] not in ("random", "scaling"):
             for entry in entries:
                 if (time := entry["results"]["jaxqr"].get("milliseconds")) is not None:
                     axes.annotate(
-                        entry["name"], (position(entry), time), fontsize=6, xytext=(5, 0), textcoords="offset points"
+                        entry["name"], (entry[axis], time), fontsize=6, xytext=(5, 0), textcoords="offset points"
                     )
         axes.set(xscale="log", yscale="log", xlabel=label, ylabel="milliseconds a call")
         axes.set_title(f"{report['suite']} on {report['environment']['device']}")

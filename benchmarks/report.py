@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import targets
+from benchmarks import targets, trends
 from benchmarks.targets import Target
 
 Report = dict[str, Any]
@@ -49,6 +49,7 @@ def verdicts(report: Report) -> list[str]:
     entries = [entry for entry in report["cases"] if entry["timed"]]
     lines = [_mean_line(report, entries)] if report["suite"] == "contest" else []
     lines += _class_lines(entries) if report["suite"] == "contest" else []
+    lines += trends.verdicts(report) if report["suite"] == "scaling" else []
     speedups = [(speedup, entry) for entry in entries if (speedup := _speedup(entry))]
     if not speedups:
         return lines
@@ -96,11 +97,12 @@ def _markdown(report: Report) -> str:
         f"{where['date'][:10]}, commit {(where['commit'] or 'unknown')[:12]}. Milliseconds a call."
     )
     peers = _peers(report)
-    rows = [["case", "jaxqr", *peers, "× JAX"], ["---", *["---:"] * (len(peers) + 2)]]
+    header = ["case", "jaxqr", *peers, *["× JAX"] * ("jax" in peers)]
+    rows = [header, ["---", *["---:"] * (len(header) - 1)]]
     for entry in report["cases"]:
         if entry["timed"]:
             times = [_time(entry["results"].get(name, {})) for name in ("jaxqr", *peers)]
-            rows.append([entry["name"], *times, _number(_speedup(entry))])
+            rows.append([entry["name"], *times, *[_number(_speedup(entry))] * ("jax" in peers)])
     lines = [] if report["suite"] == "random" else ["| " + " | ".join(row) + " |" for row in rows]
     parts = (title, "\n".join(lines), "\n".join(f"- {line}" for line in verdicts(report)))
     return "\n\n".join(part for part in parts if part)

@@ -68,6 +68,7 @@ CASES = {
         "gradient-48x512": Target(6.0, 3.0),
         "soap-24x512": Target(3.0, 1.2),
     },
+    "scaling": {},
 }
 
 CONTEST_MEAN = Target(1.3, 0.72, 0.37)
@@ -81,3 +82,6 @@ SLOWEST_TO_JAX = 1.05
 
 SPEEDUP_UP_TO_1024 = 10
 """Of every contest case with n ≤ 1024, over JAX's geqrf."""
+
+CLIFF = 1.5
+"""Any point of the scaling suite, relative to the trend of its neighbours."""
