@@ -36,9 +36,10 @@ def plot(report: Report, directory: Path) -> list[Path]:
         figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
         for common, group in (trends.series(report, axis) if scaling else {"": entries}).items():
             style, suffix = ("-", f", {common}") if scaling else ("", "")
+            color = "black"
             for name, marker in zip(names, "osD^vP*X", strict=False):
                 timed = [entry for entry in group if entry["results"].get(name, {}).get("milliseconds") is not None]
-                axes.plot(
+                [line] = axes.plot(
                     [entry[axis] for entry in timed],
                     [entry["results"][name]["milliseconds"] for entry in timed],
                     marker + style,
@@ -46,12 +47,14 @@ def plot(report: Report, directory: Path) -> list[Path]:
                     alpha=0.7,
                     zorder=3 if name == "jaxqr" else 2,
                 )
+                if scaling and name == "jaxqr":
+                    color = line.get_color()
             for (name, floor), marker in zip(floors.items(), "_x", strict=True):
                 axes.plot(
                     [entry[axis] for entry in group],
                     list(map(floor, group)),
                     marker,
-                    color="black",
+                    color=color,
                     label=name + suffix,
                 )
         if report["suite"] not in ("random", "scaling"):
