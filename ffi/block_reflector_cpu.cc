@@ -1,77 +1,26 @@
-// Reference handler of jaxqr_block_reflector on the CPU: LAPACK's larfb, C ← C - V·Tᵀ·Vᵀ·C or C ← C - V·T·Vᵀ·C, written
-// for clarity.
-//
-// Products and sums are float64, in which no float32 value leaves the range: scales of 1 serve any later update. A NaN
-// in a column of C stays there.
-#include <algorithm>
-#include <cstdint>
-#include <vector>
+// Reference handler of jaxqr_block_reflector on the CPU.
+#include "block_reflector_cpu.h"
 
 #include "handlers.h"
 #include "ieee_scope.h"
-#include "reflectors_cpu.h"
 #include "shapes.h"
 
 namespace jaxqr {
 namespace {
-
-// One matrix: C is rows offset … m, columns first … last of `src`, which is row-major m×n like `h`, which gets it.
-void apply_block_reflector(float* h, const uint16_t* halves, const float* t, bool transpose, const float* src,
-                           int64_t m, int64_t n, int64_t offset, int64_t width, int64_t first, int64_t last) {
-  const int64_t rows = m - offset, columns = last - first, pitch = reflector_pitch(width);
-  std::vector<double> v(rows * width);
-  std::vector<double> projections(width * columns, 0.0);  // VᵀC
-  std::vector<double> weights(width * columns, 0.0);      // Tᵀ or T times VᵀC
-  const auto source = [&](int64_t row) { return src + (offset + row) * n + first; };
-  // Row `row` of V is zero from here on.
-  const auto reflectors_of = [&](int64_t row) { return std::min(width, row + 1); };
-
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t k = 0; k < reflectors_of(row); ++k) {
-      const uint16_t* const high = halves + row * 2 * pitch + k;
-      const double v_k = v[row * width + k] = from_halves(high[0], high[pitch]);
-      for (int64_t c = 0; c < columns; ++c) projections[k * columns + c] += v_k * source(row)[c];
-    }
-  }
-  for (int64_t l = 0; l < width; ++l) {
-    for (int64_t k = l; k < width; ++k) {
-      const double t_lk = t[l * width + k];
-      const int64_t to = transpose ? k : l, from = transpose ? l : k;
-      for (int64_t c = 0; c < columns; ++c) weights[to * columns + c] += t_lk * projections[from * columns + c];
-    }
-  }
-  std::vector<double> updated(columns);
-  for (int64_t row = 0; row < rows; ++row) {
-    std::copy_n(source(row), columns, updated.begin());
-    for (int64_t k = 0; k < reflectors_of(row); ++k) {
-      const double v_k = v[row * width + k];
-      for (int64_t c = 0; c < columns; ++c) updated[c] -= v_k * weights[k * columns + c];
-    }
-    std::copy(updated.begin(), updated.end(), h + (offset + row) * n + first);
-  }
-}
 
 xla::ffi::Error block_reflector(Matrices h_in, Halves halves, Matrices t, xla::ffi::RemainingArgs rest,
                                 xla::ffi::Result<Matrices> h_out, xla::ffi::Result<Vectors> scales, int64_t offset,
                                 int64_t width, int64_t first, int64_t last, bool transpose, bool has_scales,
                                 bool has_src) {
   BlockReflectorOperands operands;
-  if (auto error = optional_operands(rest, has_scales, has_src, &operands); error.failure()) return error;
-  if (auto error = check_block_reflector(h_in, halves, t, operands, *h_out, *scales, offset, width, first, last);
+  if (auto error = optional_operands("jaxqr_block_reflector", rest, has_scales, has_src, &operands); error.failure())
+    return error;
+  if (auto error = check_block_reflector("jaxqr_block_reflector", h_in, halves, t, operands, *h_out, *scales, offset,
+                                         width, first, last);
       error.failure())
     return error;
-  if (h_in.typed_data() != h_out->typed_data())
-    std::copy_n(h_in.typed_data(), h_in.element_count(), h_out->typed_data());
-  std::fill_n(scales->typed_data(), scales->element_count(), 1.0f);
-  const float* const src = has_src ? operands.src->typed_data() : h_out->typed_data();
   const IeeeScope ieee;
-  const int64_t batch = h_in.dimensions()[0], m = h_in.dimensions()[1], n = h_in.dimensions()[2];
-  for (int64_t b = 0; b < batch; ++b) {
-    apply_block_reflector(
-        h_out->typed_data() + b * m * n,
-        static_cast<const uint16_t*>(halves.untyped_data()) + b * (m - offset) * 2 * reflector_pitch(width),
-        t.typed_data() + b * width * width, transpose, src + b * m * n, m, n, offset, width, first, last);
-  }
+  apply_block_reflectors(h_in, halves, t, transpose, operands, *h_out, *scales, offset, width, first, last);
   return xla::ffi::Error::Success();
 }
 

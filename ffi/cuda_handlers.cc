@@ -10,6 +10,7 @@
 
 #include "block_reflector.h"
 #include "handlers.h"
+#include "look_ahead.h"
 #include "reflectors.h"
 #include "regimes.h"
 #include "rows_panel.h"
@@ -43,20 +44,28 @@ ffi::Error check_width(const std::string& target, int64_t width, int64_t widest)
 
 __half* data_of(Halves& halves) { return reinterpret_cast<__half*>(halves.untyped_data()); }
 
+ffi::Error find_panel_kernel(const std::string& target, const PanelKernelName& name, const PanelShape& shape,
+                             bool has_t, PanelKernel* kernel) {
+  *kernel = panel_kernel(name, shape, has_t);
+  if (kernel->mismatch == nullptr) return ffi::Error::Success();
+  return ffi::Error::InvalidArgument(target + ": kernel " + text_of(name) + " for " +
+                                     std::to_string(shape.m - shape.offset) + " rows and " +
+                                     std::to_string(shape.width) + " columns: " + kernel->mismatch);
+}
+
 ffi::Error panel(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi::Result<Vectors> tau,
                  ffi::Result<Matrices> t, ffi::Result<Halves> halves, int64_t offset, int64_t width,
                  std::string_view regime, ffi::Span<const int64_t> variant, bool in_place) {
-  if (auto error = check_panel(src, *h, *tau, *t, *halves, offset, width); error.failure()) return error;
   const ffi::Span<const int64_t> matrices = src.dimensions();
+  if (auto error = check_panel("jaxqr_panel", matrices, *tau, *t, *halves, offset, width); error.failure())
+    return error;
+  if (auto error = check_shape("jaxqr_panel: h", h->dimensions(), shape_of(matrices)); error.failure()) return error;
   const PanelShape shape{matrices[0], matrices[1], matrices[2], offset, width};
   const bool has_t = t->dimensions()[1] > 0;
-  const PanelKernelName name{regime, {variant.begin(), variant.end()}};
-  const PanelKernel kernel = panel_kernel(name, shape, has_t);
-  if (kernel.mismatch != nullptr) {
-    return ffi::Error::InvalidArgument("jaxqr_panel: kernel " + text_of(name) + " for " +
-                                       std::to_string(shape.m - offset) + " rows and " + std::to_string(width) +
-                                       " columns: " + kernel.mismatch);
-  }
+  PanelKernel kernel;
+  if (auto error = find_panel_kernel("jaxqr_panel", {regime, {variant.begin(), variant.end()}}, shape, has_t, &kernel);
+      error.failure())
+    return error;
   if (in_place) {
     if (const cudaError_t error = copy_unless_aliased(stream, src, *h); error != cudaSuccess)
       return status("jaxqr_panel", error, matrices);
@@ -127,27 +136,69 @@ ffi::Error reflectors(cudaStream_t stream, Matrices h, Vectors tau, ffi::Remaini
                 matrices);
 }
 
+// Copies what XLA has not aliased, and says where C is read.
+cudaError_t place_operands(cudaStream_t stream, const Matrices& h, const BlockReflectorOperands& operands,
+                           const Matrices& result, const Vectors& scales, const float** src) {
+  *src = operands.src ? operands.src->typed_data() : result.typed_data();
+  const cudaError_t error = copy_unless_aliased(stream, h, result);
+  if (error != cudaSuccess || !operands.scales) return error;
+  return copy_unless_aliased(stream, *operands.scales, scales);
+}
+
 ffi::Error block_reflector(cudaStream_t stream, Matrices h, Halves halves, Matrices t, ffi::RemainingArgs rest,
                            ffi::Result<Matrices> result, ffi::Result<Vectors> scales, int64_t offset, int64_t width,
                            int64_t first, int64_t last, bool transpose, bool has_scales, bool has_src) {
   BlockReflectorOperands operands;
-  if (auto error = optional_operands(rest, has_scales, has_src, &operands); error.failure()) return error;
-  if (auto error = check_block_reflector(h, halves, t, operands, *result, *scales, offset, width, first, last);
+  const char* const target = "jaxqr_block_reflector";
+  if (auto error = optional_operands(target, rest, has_scales, has_src, &operands); error.failure()) return error;
+  if (auto error = check_block_reflector(target, h, halves, t, operands, *result, *scales, offset, width, first, last);
       error.failure())
     return error;
-  if (auto error = check_width("jaxqr_block_reflector", width, kMaxBlockReflectorWidth); error.failure()) return error;
+  if (auto error = check_width(target, width, kMaxBlockReflectorWidth); error.failure()) return error;
   const ffi::Span<const int64_t> matrices = h.dimensions();
-  if (const cudaError_t error = copy_unless_aliased(stream, h, *result); error != cudaSuccess)
-    return status("jaxqr_block_reflector", error, matrices);
-  if (has_scales) {
-    if (const cudaError_t error = copy_unless_aliased(stream, *operands.scales, *scales); error != cudaSuccess)
-      return status("jaxqr_block_reflector", error, matrices);
-  }
-  const float* const src = has_src ? operands.src->typed_data() : result->typed_data();
+  const float* src;
+  if (const cudaError_t error = place_operands(stream, h, operands, *result, *scales, &src); error != cudaSuccess)
+    return status(target, error, matrices);
   const BlockReflectorShape shape{matrices[0], matrices[1], matrices[2], offset, width, first, last};
-  return status("jaxqr_block_reflector",
+  return status(target,
                 launch_block_reflector(shape, result->typed_data(), data_of(halves), t.typed_data(), transpose,
                                        scales->typed_data(), !has_scales, src, stream),
+                matrices);
+}
+
+ffi::Error look_ahead(cudaStream_t stream, Matrices h, Halves halves, Matrices t, ffi::RemainingArgs rest,
+                      ffi::Result<Matrices> result, ffi::Result<Vectors> scales, ffi::Result<Vectors> tau,
+                      ffi::Result<Matrices> next_t, ffi::Result<Halves> next_halves, int64_t offset, int64_t width,
+                      std::string_view regime, ffi::Span<const int64_t> variant, bool has_scales, bool has_src) {
+  BlockReflectorOperands operands;
+  LookAheadShape columns;
+  const char* const target = "jaxqr_look_ahead";
+  if (auto error = optional_operands(target, rest, has_scales, has_src, &operands); error.failure()) return error;
+  if (auto error = check_look_ahead(h, halves, t, operands, *result, *scales, *tau, *next_t, *next_halves, offset,
+                                    width, &columns);
+      error.failure())
+    return error;
+  if (auto error = check_width(target, width, kMaxBlockReflectorWidth); error.failure()) return error;
+  const ffi::Span<const int64_t> matrices = h.dimensions();
+  const BlockReflectorShape shape{matrices[0], matrices[1], matrices[2], offset, width, columns.first, columns.last};
+  const bool has_next_t = next_t->dimensions()[1] > 0;
+  PanelKernel next;
+  if (auto error =
+          find_panel_kernel(target, {regime, {variant.begin(), variant.end()}},
+                            {shape.batch, shape.m, shape.n, shape.first, columns.next_width}, has_next_t, &next);
+      error.failure())
+    return error;
+  const float* src;
+  if (const cudaError_t error = place_operands(stream, h, operands, *result, *scales, &src); error != cudaSuccess)
+    return status(target, error, matrices);
+  float* const place = result->typed_data();
+  const Enqueue next_panel = [&](cudaStream_t stream) {
+    return next.launch(place, place, tau->typed_data(), has_next_t ? next_t->typed_data() : nullptr,
+                       has_next_t ? data_of(*next_halves) : nullptr, stream);
+  };
+  return status(target,
+                launch_look_ahead(shape, columns.next_width, next_panel, place, data_of(halves), t.typed_data(),
+                                  scales->typed_data(), !has_scales, src, stream),
                 matrices);
 }
 
@@ -215,6 +266,26 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda, jaxqr::block_reflector
                                   .Attr<int64_t>("first")
                                   .Attr<int64_t>("last")
                                   .Attr<bool>("transpose")
+                                  .Attr<bool>("has_scales")
+                                  .Attr<bool>("has_src"),
+                              {ffi::Traits::kCmdBufferCompatible});
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_look_ahead_cuda, jaxqr::look_ahead,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Halves>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .RemainingArgs()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Vectors>()
+                                  .Ret<jaxqr::Vectors>()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Halves>()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<int64_t>("width")
+                                  .Attr<std::string_view>("regime")
+                                  .Attr<ffi::Span<const int64_t>>("variant")
                                   .Attr<bool>("has_scales")
                                   .Attr<bool>("has_src"),
                               {ffi::Traits::kCmdBufferCompatible});

@@ -9,6 +9,9 @@
 //                                          `scales` one that makes the columns' scales too
 //   jaxqr_driver reflectors BATCH M N WIDTH COUNT
 //                                          microseconds to make COUNT block reflectors in one launch
+//   jaxqr_driver ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER...
+//                                          microseconds of an update and the panel of NEXT columns after it: one after
+//                                          the other, and with look-ahead; both replayed from a graph
 //   jaxqr_driver tall BATCH M N OFFSET WIDTH LEAVES NUMBER...
 //                                          microseconds of a tall panel's leaves by the rows kernel of that name, of
 //                                          their stack, and of the lift
@@ -30,6 +33,7 @@
 
 #include "block_reflector.h"
 #include "cluster_variants.h"
+#include "look_ahead.h"
 #include "panel.h"
 #include "panel_variants.h"
 #include "reflector_halves.h"
@@ -586,16 +590,16 @@ __global__ void fill_halves(__half* data, int64_t count) {
 
 // Median microseconds of a call, from groups of back-to-back launches.
 template <typename Launch>
-double microseconds(Launch launch) {
+double microseconds(Launch launch, cudaStream_t stream = nullptr) {
   constexpr int kGroups = 5, kLaunches = 8;
   cudaEvent_t start, stop;
   REQUIRE(cudaEventCreate(&start));
   REQUIRE(cudaEventCreate(&stop));
   std::vector<double> times;
   for (int group = 0; group <= kGroups; ++group) {  // the first one warms up
-    REQUIRE(cudaEventRecord(start));
+    REQUIRE(cudaEventRecord(start, stream));
     for (int i = 0; i < kLaunches; ++i) REQUIRE(launch());
-    REQUIRE(cudaEventRecord(stop));
+    REQUIRE(cudaEventRecord(stop, stream));
     REQUIRE(cudaEventSynchronize(stop));
     float milliseconds;
     REQUIRE(cudaEventElapsedTime(&milliseconds, start, stop));
@@ -659,6 +663,57 @@ double time_reflectors(int64_t batch, int64_t m, int64_t n, int64_t width, int64
       [&] { return jaxqr::launch_reflectors({batch, m, n, 0, k}, result.blocks, h.get(), tau.get(), nullptr); });
 }
 
+// Microseconds of what `enqueue` puts on a stream, replayed from a graph of several of it.
+double graph_microseconds(const jaxqr::Enqueue& enqueue) {
+  constexpr int kTimes = 4;
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t program;
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  REQUIRE(cudaDeviceSynchronize());
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < kTimes; ++i) REQUIRE(enqueue(stream));
+  REQUIRE(cudaStreamEndCapture(stream, &graph));
+  REQUIRE(cudaGraphInstantiate(&program, graph, 0));
+  const double result = microseconds([&] { return cudaGraphLaunch(program, stream); }, stream) / kTimes;
+  REQUIRE(cudaGraphExecDestroy(program));
+  REQUIRE(cudaGraphDestroy(graph));
+  REQUIRE(cudaStreamDestroy(stream));
+  return result;
+}
+
+int time_ahead(const BlockReflectorShape& s, int64_t next_width, const PanelKernelName& name) {
+  const PanelShape next{s.batch, s.m, s.n, s.first, next_width};
+  const PanelKernel kernel = jaxqr::panel_kernel(name, next, true);
+  if (kernel.mismatch != nullptr) {
+    std::fprintf(stderr, "%s\n", kernel.mismatch);
+    return 2;
+  }
+  const int64_t size = s.batch * s.m * s.n;
+  const DeviceFloats a(size), h(size), t(s.batch * s.width * s.width), scales(s.batch * s.n), tau(s.batch * next_width),
+      next_t(s.batch * next_width * next_width);
+  const size_t parts = s.batch * (s.m - s.offset) * 2 * jaxqr::reflector_pitch(s.width);
+  const DeviceHalves halves(parts), next_halves(halves_count(next));
+  fill<<<1024, 256>>>(a.get(), size);
+  fill<<<1024, 256>>>(t.get(), s.batch * s.width * s.width);
+  fill_halves<<<1024, 256>>>(halves.get(), parts);
+  const jaxqr::Enqueue panel = [&](cudaStream_t stream) {
+    return kernel.launch(h.get(), h.get(), tau.get(), next_t.get(), next_halves.get(), stream);
+  };
+  REQUIRE(jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), true, a.get(), nullptr));
+  const double in_turn = graph_microseconds([&](cudaStream_t stream) {
+    const cudaError_t error =
+        jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), false, a.get(), stream);
+    return error != cudaSuccess ? error : panel(stream);
+  });
+  const double ahead = graph_microseconds([&](cudaStream_t stream) {
+    return jaxqr::launch_look_ahead(s, next_width, panel, h.get(), halves.get(), t.get(), scales.get(), false, a.get(),
+                                    stream);
+  });
+  std::printf("in turn %.2f, look-ahead %.2f\n", in_turn, ahead);
+  return 0;
+}
+
 // Times to fit the cost model in jaxqr/_kernels.py to.
 int sweep() {
   const int64_t shared_limit = shared_bytes_limit();
@@ -698,7 +753,8 @@ int usage() {
   std::fprintf(
       stderr,
       "usage: jaxqr_driver check | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER... | update BATCH M N "
-      "OFFSET WIDTH [scales] | reflectors BATCH M N WIDTH COUNT | tall BATCH M N OFFSET WIDTH LEAVES NUMBER...\n");
+      "OFFSET WIDTH [scales] | ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER... | reflectors BATCH M N WIDTH COUNT | "
+      "tall BATCH M N OFFSET WIDTH LEAVES NUMBER...\n");
   return 2;
 }
 
@@ -725,6 +781,12 @@ int main(int argc, char** argv) {
     const int64_t offset = number(5), width = number(6), n = number(4);
     std::printf("%.2f\n", time_update({number(2), number(3), n, offset, width, offset + width, n}, argc == 8));
     return 0;
+  }
+  if (mode == "ahead" && argc > 9) {
+    const int64_t n = number(4), offset = number(5), width = number(6);
+    PanelKernelName name{argv[8], {}};
+    for (int i = 9; i < argc; ++i) name.variant.push_back(number(i));
+    return time_ahead({number(2), number(3), n, offset, width, offset + width, n}, number(7), name);
   }
   if (mode == "tall" && argc == 11)
     return time_tall({number(2), number(3), number(4), number(5), number(6), number(7)},

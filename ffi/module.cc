@@ -20,6 +20,7 @@ nb::dict registrations() {
   cpu["jaxqr_lift"] = encapsulate(jaxqr_lift_cpu);
   cpu["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cpu);
   cpu["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cpu);
+  cpu["jaxqr_look_ahead"] = encapsulate(jaxqr_look_ahead_cpu);
   nb::dict platforms;
   platforms["cpu"] = cpu;
 #ifdef JAXQR_CUDA_ARCHITECTURES
@@ -29,6 +30,7 @@ nb::dict registrations() {
   cuda["jaxqr_lift"] = encapsulate(jaxqr_lift_cuda);
   cuda["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cuda);
   cuda["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cuda);
+  cuda["jaxqr_look_ahead"] = encapsulate(jaxqr_look_ahead_cuda);
   platforms["CUDA"] = cuda;
 #endif
   return platforms;

@@ -50,17 +50,16 @@ inline xla::ffi::Error check_halves(const std::string& target, const Halves& hal
                      {matrices[0], matrices[1] - offset, 2, reflector_pitch(width)});
 }
 
-inline xla::ffi::Error check_panel(const Matrices& src, const Matrices& h, const Vectors& tau, const Matrices& t,
-                                   const Halves& halves, int64_t offset, int64_t width) {
-  const Dimensions matrices = src.dimensions();
+// What a panel's kernels write, beside the panel itself: T and halves are empty where they are not wanted.
+inline xla::ffi::Error check_panel(const std::string& target, Dimensions matrices, const Vectors& tau,
+                                   const Matrices& t, const Halves& halves, int64_t offset, int64_t width) {
   const int64_t batch = matrices[0];
-  if (auto error = check_columns("jaxqr_panel", matrices, offset, width); error.failure()) return error;
-  if (auto error = check_shape("jaxqr_panel: h", h.dimensions(), shape_of(matrices)); error.failure()) return error;
-  if (auto error = check_shape("jaxqr_panel: tau", tau.dimensions(), {batch, width}); error.failure()) return error;
+  if (auto error = check_columns(target, matrices, offset, width); error.failure()) return error;
+  if (auto error = check_shape(target + ": tau", tau.dimensions(), {batch, width}); error.failure()) return error;
   if (shape_of(t.dimensions()) == std::vector<int64_t>{batch, 0, 0})
-    return check_shape("jaxqr_panel: halves", halves.dimensions(), {batch, 0, 2, 0});
-  if (auto error = check_halves("jaxqr_panel", halves, matrices, offset, width); error.failure()) return error;
-  return check_shape("jaxqr_panel: t", t.dimensions(), {batch, width, width});
+    return check_shape(target + ": halves", halves.dimensions(), {batch, 0, 2, 0});
+  if (auto error = check_halves(target, halves, matrices, offset, width); error.failure()) return error;
+  return check_shape(target + ": t", t.dimensions(), {batch, width, width});
 }
 
 // A tall panel: `tau` is [batch, leaves, width], and every leaf has a row for each of its pivots.
@@ -120,18 +119,18 @@ inline xla::ffi::Error check_reflectors(const Matrices& h, const Vectors& tau, c
   return xla::ffi::Error::Success();
 }
 
-// The optional operands of jaxqr_block_reflector: an attribute for each says whether it is there.
+// The optional operands of an update: an attribute for each says whether it is there.
 struct BlockReflectorOperands {
   std::optional<Vectors> scales;  // [batch, n], read; otherwise made
   std::optional<Matrices> src;    // where C is read; otherwise in place
 };
 
-inline xla::ffi::Error optional_operands(xla::ffi::RemainingArgs rest, bool has_scales, bool has_src,
-                                         BlockReflectorOperands* operands) {
+inline xla::ffi::Error optional_operands(const std::string& target, xla::ffi::RemainingArgs rest, bool has_scales,
+                                         bool has_src, BlockReflectorOperands* operands) {
   const size_t expected = static_cast<size_t>(has_scales) + static_cast<size_t>(has_src);
   if (rest.size() != expected) {
-    return xla::ffi::Error::InvalidArgument("jaxqr_block_reflector: " + std::to_string(3 + expected) +
-                                            " operands expected, got " + std::to_string(3 + rest.size()));
+    return xla::ffi::Error::InvalidArgument(target + ": " + std::to_string(3 + expected) + " operands expected, got " +
+                                            std::to_string(3 + rest.size()));
   }
   if (has_scales) {
     auto scales = rest.get<Vectors>(0);
@@ -146,11 +145,10 @@ inline xla::ffi::Error optional_operands(xla::ffi::RemainingArgs rest, bool has_
   return xla::ffi::Error::Success();
 }
 
-inline xla::ffi::Error check_block_reflector(const Matrices& h_in, const Halves& halves, const Matrices& t,
-                                             const BlockReflectorOperands& operands, const Matrices& h_out,
-                                             const Vectors& scales_out, int64_t offset, int64_t width, int64_t first,
-                                             int64_t last) {
-  const std::string target = "jaxqr_block_reflector";
+inline xla::ffi::Error check_block_reflector(const std::string& target, const Matrices& h_in, const Halves& halves,
+                                             const Matrices& t, const BlockReflectorOperands& operands,
+                                             const Matrices& h_out, const Vectors& scales_out, int64_t offset,
+                                             int64_t width, int64_t first, int64_t last) {
   const Dimensions matrices = h_in.dimensions();
   // V's columns need not be columns of these matrices.
   if (offset < 0 || width < 1 || offset > matrices[1] || width > matrices[1] - offset) {
@@ -180,6 +178,26 @@ inline xla::ffi::Error check_block_reflector(const Matrices& h_in, const Halves&
                                             " do not fit: 0 <= first <= last <= n = " + std::to_string(matrices[2]));
   }
   return xla::ffi::Error::Success();
+}
+
+// Of an update of all columns from `first` to `last`, beside which the first `next_width` of them are factored.
+struct LookAheadShape {
+  int64_t first, last, next_width;
+};
+
+inline xla::ffi::Error check_look_ahead(const Matrices& h_in, const Halves& halves, const Matrices& t,
+                                        const BlockReflectorOperands& operands, const Matrices& h_out,
+                                        const Vectors& scales_out, const Vectors& tau, const Matrices& next_t,
+                                        const Halves& next_halves, int64_t offset, int64_t width,
+                                        LookAheadShape* shape) {
+  const std::string target = "jaxqr_look_ahead";
+  *shape = {offset + width, h_in.dimensions()[2], tau.dimensions()[1]};
+  if (auto error = check_block_reflector(target, h_in, halves, t, operands, h_out, scales_out, offset, width,
+                                         shape->first, shape->last);
+      error.failure())
+    return error;
+  return check_panel(target + ": the next panel", h_in.dimensions(), tau, next_t, next_halves, shape->first,
+                     shape->next_width);
 }
 
 }  // namespace jaxqr

@@ -29,18 +29,39 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
       ``h [batch, m, n]`` and ``tau [batch, min(m, n)]``.
     """
     h, taus, scales = a, [], None
-    for step in schedule.steps:
+    reflectors: _targets.Reflectors | None = None
+    ahead: tuple[jax.Array, _targets.Reflectors] | None = None
+    for step, next_step in zip(schedule.steps, (*schedule.steps[1:], None), strict=True):
         in_place = overwrite_a or step.offset > 0
         before = h
-        if step.regime == "jax":
+        if ahead is not None:
+            tau, reflectors = ahead
+            ahead = None
+        elif step.regime == "jax":
             # Without an update to follow, JAX factors all that is left, also the columns beyond the last pivot.
             last = step.offset + step.width if step.update else h.shape[-1]
-            h, tau = _jax_columns(before, step.offset, last)
+            (h, tau), reflectors = _jax_columns(before, step.offset, last), None
         else:
             h, tau, reflectors = _panel(before, step, in_place)
         # Out of place, the panel call leaves the trailing columns of h unwritten: they are still in A.
         source = None if in_place else before
-        if step.update == "fused":
+        if step.look_ahead:
+            assert reflectors is not None
+            assert next_step is not None
+            assert next_step.variant is not None
+            h, scales, next_tau, next_reflectors = _targets.look_ahead(
+                h,
+                reflectors,
+                scales,
+                source,
+                offset=step.offset,
+                width=next_step.width,
+                regime=next_step.regime,
+                variant=next_step.variant,
+                with_reflectors=next_step.update == "fused",
+            )
+            ahead = next_tau, next_reflectors
+        elif step.update == "fused":
             assert reflectors is not None
             h, scales = _targets.block_reflector(
                 h, reflectors, scales, source, offset=step.offset, first=step.offset + step.width, transpose=True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from jaxqr import _native
@@ -27,6 +27,7 @@ SEPARATE_REFLECTORS = ("rows", "cta", "tall")
 
 _CLUSTER_SIZES = (2, 4, 8)  # blocks that share a panel: as many as every device with clusters takes
 _LAUNCH = 1500.0
+_FORK = 1000.0  # of a stream, and their joining
 _REGISTERS = 65536
 
 
@@ -337,6 +338,28 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
     wide, tiles = width > 32, math.ceil(rows / 64)
     latency, issue = 4000 + tiles * (1900 + 650 * wide), 2000 + tiles * (1550 + 600 * wide)
     return _waves(batch * math.ceil(columns / 64), 2, latency, issue, device)
+
+
+def look_ahead_seconds(
+    rows: int, width: int, columns: int, panel: Panel, kernel: Kernel, batch: int, device: Device
+) -> float:
+    """Time of a fused update of ``columns`` columns, of which the first are the next ``panel``, with look-ahead.
+
+    The panel's thread blocks come first and keep their multiprocessors; the update's have the others, and where they
+    do not fit there, all of them after the panel.
+    """
+    rest = columns - panel.width
+    first = fused_update_seconds(rows, width, panel.width, batch, device)
+    panel_seconds = kernel.seconds(panel, batch, device)
+    blocks = batch * (kernel.blocks if isinstance(kernel, ClusterKernel) else 1)
+    left = device.multiprocessors - blocks
+    if left > 0 and batch * math.ceil(rest / 64) <= 2 * left:
+        beside = fused_update_seconds(rows, width, rest, batch, replace(device, multiprocessors=left))
+        return first + _FORK * 1e-9 + max(panel_seconds, beside)
+    update = fused_update_seconds(rows, width, rest, batch, device)
+    shared = panel_seconds * min(1.0, blocks / device.multiprocessors) + update
+    last = fused_update_seconds(rows, width, 64, device.multiprocessors, device)  # a thread block each, at the end
+    return first + _FORK * 1e-9 + max(panel_seconds + min(last, update), shared)
 
 
 def _resident_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float | None:

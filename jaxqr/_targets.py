@@ -5,7 +5,8 @@ Registering only hands function pointers to XLA: it starts no backend and create
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ LEAVES = "jaxqr_leaves"
 LIFT = "jaxqr_lift"
 REFLECTORS = "jaxqr_reflectors"
 BLOCK_REFLECTOR = "jaxqr_block_reflector"
+LOOK_AHEAD = "jaxqr_look_ahead"
 
 _REGISTRATIONS = _native.registrations()
 HAS_CUDA = "CUDA" in _REGISTRATIONS
@@ -64,11 +66,7 @@ def panel(
     Returns:
       ``h [batch, m, n]``, ``tau [batch, width]`` and the reflectors, empty ones without ``with_reflectors``.
     """
-    batch = a.shape[0]
-    of_reflectors = _reflectors_results(a, offset, width)
-    if not with_reflectors:
-        of_reflectors = _result(a, (batch, 0, 0)), _result(a, (batch, 0, 2, 0), np.float16)
-    results = _result(a, a.shape), _result(a, (batch, width)), *of_reflectors
+    results = _result(a, a.shape), *_panel_results(a, offset, width, with_reflectors)
     h, tau, t, halves = jax.ffi.ffi_call(PANEL, results, input_output_aliases={0: 0} if in_place else None)(
         a,
         offset=np.int64(offset),
@@ -168,25 +166,79 @@ def block_reflector(
     Returns:
       ``c`` with C overwritten, and the columns' scales.
     """
-    operands = [x for x in (c, reflectors.halves, reflectors.t, scales, source) if x is not None]
-    results = (_result(c, c.shape), _result(c, (c.shape[0], c.shape[2])))
-    aliases = {0: 0} if scales is None else {0: 0, 3: 1}
-    updated, scales_out = jax.ffi.ffi_call(BLOCK_REFLECTOR, results, input_output_aliases=aliases)(
-        *operands,
-        offset=np.int64(offset),
-        width=np.int64(reflectors.t.shape[-1]),
-        first=np.int64(first),
-        last=np.int64(c.shape[-1]),
-        transpose=transpose,
-        has_scales=scales is not None,
-        has_src=source is not None,
+    updated, scales_out = _update_call(BLOCK_REFLECTOR, c, reflectors, scales, source)(
+        offset=np.int64(offset), first=np.int64(first), last=np.int64(c.shape[-1]), transpose=transpose
     )
     return updated, scales_out
+
+
+def look_ahead(
+    h: jax.Array,
+    reflectors: Reflectors,
+    scales: jax.Array | None = None,
+    source: jax.Array | None = None,
+    *,
+    offset: int,
+    width: int,
+    regime: str,
+    variant: tuple[int, ...],
+    with_reflectors: bool,
+) -> tuple[jax.Array, jax.Array, jax.Array, Reflectors]:
+    """The update of all columns right of a panel by its reflectors, and beside it the next panel.
+
+    Args:
+      h, reflectors, scales, source: of `block_reflector`.
+      offset: the first column of the reflectors' panel.
+      width: of the next panel, whose columns come after the first one's.
+      regime, variant, with_reflectors: of the next panel, as for `panel`.
+
+    Returns:
+      ``h`` with the updated columns and the next panel, the columns' scales, and of the next panel ``tau [batch,
+      width]`` and the reflectors.
+    """
+    first = offset + reflectors.t.shape[-1]
+    call = _update_call(LOOK_AHEAD, h, reflectors, scales, source, _panel_results(h, first, width, with_reflectors))
+    updated, scales_out, tau, t, halves = call(
+        offset=np.int64(offset), regime=regime, variant=np.array(variant, np.int64)
+    )
+    return updated, scales_out, tau, Reflectors(t, halves)
 
 
 def scale_of_unit_columns(m: int) -> float:
     """The scale that `block_reflector` makes for columns of ``m`` elements with a largest one of 1."""
     return 2.0 ** (14 - ((m - 1).bit_length() + 1) // 2)
+
+
+def _update_call(
+    target: str,
+    c: jax.Array,
+    reflectors: Reflectors,
+    scales: jax.Array | None,
+    source: jax.Array | None,
+    more_results: Sequence[jax.core.ShapedArray] = (),
+) -> Callable[..., Sequence[jax.Array]]:
+    """A call of an update's target, which still takes the attributes that say where it is."""
+    operands = [x for x in (c, reflectors.halves, reflectors.t, scales, source) if x is not None]
+    results = (_result(c, c.shape), _result(c, (c.shape[0], c.shape[2])), *more_results)
+    aliases = {0: 0} if scales is None else {0: 0, 3: 1}
+    return functools.partial(
+        jax.ffi.ffi_call(target, results, input_output_aliases=aliases),
+        *operands,
+        width=np.int64(reflectors.t.shape[-1]),
+        has_scales=scales is not None,
+        has_src=source is not None,
+    )
+
+
+def _panel_results(
+    h: jax.Array, offset: int, width: int, with_reflectors: bool
+) -> tuple[jax.core.ShapedArray, jax.core.ShapedArray, jax.core.ShapedArray]:
+    """The types of tau, T and halves of a panel."""
+    batch = h.shape[0]
+    of_reflectors = _reflectors_results(h, offset, width)
+    if not with_reflectors:
+        of_reflectors = _result(h, (batch, 0, 0)), _result(h, (batch, 0, 2, 0), np.float16)
+    return _result(h, (batch, width)), *of_reflectors
 
 
 def _reflectors_results(h: jax.Array, offset: int, width: int) -> tuple[jax.core.ShapedArray, jax.core.ShapedArray]:

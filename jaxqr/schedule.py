@@ -25,6 +25,7 @@ from jaxqr._kernels import (
     fused_update_seconds,
     jax_seconds,
     kernels,
+    look_ahead_seconds,
     matmul_update_seconds,
     reflectors_seconds,
     tall_update_parts,
@@ -54,6 +55,7 @@ class Step:
         without an update factors all that is left, also the columns beyond the last pivot.
       leaves: in regime ``"tall"`` how many blocks there are of the rows below the panel's first ``width``.
       root: in regime ``"tall"`` the step that factors the panel's first rows and the blocks' triangles.
+      look_ahead: whether the fused update takes the next step's columns first, and the others beside the next panel.
     """
 
     offset: int
@@ -64,6 +66,7 @@ class Step:
     update: str | None
     leaves: int = 0
     root: Step | None = None
+    look_ahead: bool = False
 
     @property
     def launches(self) -> int:
@@ -72,7 +75,7 @@ class Step:
         panel = int(self.regime != "jax")
         if self.root is not None:  # the leaves, the stack, and the lift
             panel = 3 + self.root.launches
-        return panel + (self.update == "fused") * (2 if self.regime in SEPARATE_REFLECTORS else 1)
+        return panel + (self.update == "fused") * (1 + (self.regime in SEPARATE_REFLECTORS) + self.look_ahead)
 
     @property
     def _kernel(self) -> str:
@@ -136,7 +139,8 @@ class Schedule:
         table = [header]
         for i, step in enumerate(self.steps):
             columns = f"{step.offset}:{step.offset + step.width}"
-            table.append((str(i), columns, str(step.rows), step.regime, step._kernel, step.update or "-"))
+            update = "fused, look-ahead" if step.look_ahead else step.update or "-"
+            table.append((str(i), columns, str(step.rows), step.regime, step._kernel, update))
         widths = [max(len(row[i]) for row in table) for i in range(len(header))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
         return "\n".join([title, *lines])
@@ -253,7 +257,26 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
         offset += step.width
     if steps[0].regime == "tall" and (n < _MIN_TALL_COLUMNS or jax_seconds(m, n, batch, device) < best[0][0]):
         return (Step(0, reflectors, m, "jax", None, None),)
-    return tuple(steps)
+    return tuple(
+        replace(step, look_ahead=_looks_ahead(step, next_step, n, batch, device))
+        for step, next_step in zip(steps, (*steps[1:], None), strict=True)
+    )
+
+
+def _looks_ahead(step: Step, next_step: Step | None, n: int, batch: int, device: Device) -> bool:
+    """Whether the next panel is factored beside the update: where this is clearly faster than one after the other."""
+    if step.update != "fused" or next_step is None or next_step.regime in ("tall", "jax"):
+        return False
+    columns = n - next_step.offset
+    if columns == next_step.width:
+        return False
+    panel = Panel(next_step.rows, next_step.width, next_step.update == "fused", False)
+    [kernel] = [
+        kernel for kernel in kernels() if (kernel.regime, kernel.variant) == (next_step.regime, next_step.variant)
+    ]
+    in_turn = kernel.seconds(panel, batch, device)
+    in_turn += fused_update_seconds(step.rows, step.width, columns, batch, device)
+    return look_ahead_seconds(step.rows, step.width, columns, panel, kernel, batch, device) < 0.9 * in_turn
 
 
 def _tall_steps(m: int, n: int, offset: int, batch: int, device: Device, fused: bool) -> Iterator[tuple[float, Step]]:

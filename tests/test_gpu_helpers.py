@@ -50,6 +50,8 @@ def test_a_steps_kernels_in_order():
     assert tools.scheduled_kernels(replace(tall, update="fused")) == [leaves, "stack", cluster, "lift", *update]
     assert tools.scheduled_kernels(replace(root, update="fused")) == [cluster, "block_reflector"]
     assert tools.scheduled_kernels(Step(0, 32, 90, "cta", (8, 16, 2), "fused")) == [cta, *update]
+    ahead = replace(root, update="fused", look_ahead=True)
+    assert tools.scheduled_kernels(ahead) == [cluster, "block_reflector", "block_reflector"]
     assert tools.scheduled_kernels(Step(0, 5, 20_000, "jax", None, None)) == []
 
 

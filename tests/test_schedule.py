@@ -231,17 +231,20 @@ def test_launches_of_a_step(regime, update, launches):
     assert Schedule(64, 16, 1, "H200", "None", (step, step)).launches == 2 * launches
 
 
-@pytest.mark.parametrize("shape", [(40, 40, 8), (200, 200, 3), (70, 130, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(40, 40, 8), (200, 200, 3), (70, 130, 2), (768, 768, 12)], ids=str)
 @pytest.mark.parametrize("precision", [None, "highest"])
 def test_the_driver_launches_what_the_schedule_says(shape, precision):
     m, n, batch = shape
     blocked = functools.partial(jaxqr.geqrf, implementation="blocked", precision=precision)
     text = jax.jit(blocked).lower(jax.ShapeDtypeStruct((batch, m, n), np.float32)).as_text()
     schedule = schedule_for(m, n, batch, precision=precision)
-    assert text.count("@jaxqr_panel") == len(schedule.steps)
-    assert text.count("@jaxqr_block_reflector") == sum(step.update == "fused" for step in schedule.steps)
-    for step in schedule.steps:
-        assert f"offset = {step.offset} : i64" in text
+    ahead = sum(step.look_ahead for step in schedule.steps)
+    assert text.count("@jaxqr_panel") == len(schedule.steps) - ahead
+    assert text.count("@jaxqr_look_ahead") == ahead
+    assert text.count("@jaxqr_block_reflector") == sum(step.update == "fused" for step in schedule.steps) - ahead
+    for step, before in zip(schedule.steps, (None, *schedule.steps[:-1]), strict=True):
+        if step.update == "fused" or before is None or not before.look_ahead:
+            assert f"offset = {step.offset} : i64" in text
 
 
 VARIANT = drivers.covering_variant(60, 16)
@@ -279,6 +282,41 @@ def test_the_driver_follows_any_schedule(steps, overwrite_a):
     expected_h, expected_tau = jnp.linalg.qr(a, mode="raw")
     np.testing.assert_allclose(h, expected_h.mT, rtol=1e-4, atol=2e-5)
     np.testing.assert_allclose(tau, expected_tau, rtol=1e-4, atol=2e-5)
+
+
+def with_look_ahead(schedule: Schedule) -> Schedule:
+    """The same, with look-ahead wherever there are columns right of the next panel."""
+    *steps, last = schedule.steps
+    ends = [step.offset + step.width for step in schedule.steps[1:]]
+    steps = [replace(step, look_ahead=end < schedule.n) for step, end in zip(steps, ends, strict=True)]
+    return replace(schedule, steps=(*steps, last))
+
+
+@pytest.mark.parametrize(("m", "n", "width"), [(60, 50, 16), (60, 50, 20), (40, 70, 16), (50, 50, 9)])
+@pytest.mark.parametrize("overwrite_a", [False, True])
+def test_look_ahead_changes_nothing_on_the_cpu(m, n, width, overwrite_a):
+    a = np.random.default_rng(8).standard_normal((3, m, n), dtype=np.float32)
+
+    def factored(schedule):
+        factor = functools.partial(_blocked.factor, precision=jax.lax.Precision.HIGHEST, overwrite_a=overwrite_a)
+        return jax.jit(lambda a: factor(a, schedule))(a)
+
+    plain = drivers.schedule_of_width(m, n, 3, width)
+    ahead = with_look_ahead(plain)
+    assert sum(step.look_ahead for step in ahead.steps) == sum(step.offset + 2 * width < n for step in plain.steps[:-1])
+    for found, expected in zip(factored(ahead), factored(plain), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "looks"), [((768, 768, 12), True), ((2048, 2048, 2), True), ((512, 512, 640), False)]
+)
+def test_look_ahead_where_the_panel_leaves_room_for_the_update(shape, looks):
+    schedule = schedule_for(*shape, "H200")
+    assert any(step.look_ahead for step in schedule.steps) == looks
+    plain = [replace(step, look_ahead=False) for step in schedule.steps]
+    assert schedule.launches == sum(step.launches for step in plain) + sum(step.look_ahead for step in schedule.steps)
+    assert ("look-ahead" in str(schedule)) == looks
 
 
 def test_planning_takes_no_noticeable_time():

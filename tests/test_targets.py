@@ -90,6 +90,22 @@ def call_block_reflector(h, t, offset, width, first, last, src=None, **options):
     return call_block_reflector_with_scales(h, t, offset, width, first, last, src, **options)[0]
 
 
+def call_look_ahead(
+    h, t, offset, width, next_width, src=None, scales=None, *, with_t=True, variant=(8, 4, 1), shapes=None
+):
+    """`(h, scales, tau, t, halves)`; `shapes` takes the place of the results' own."""
+    batch, m, n = h.shape
+    side, first = next_width if with_t else 0, offset + width
+    halves = (batch, m - first, 2, pitch(next_width)) if with_t else (batch, 0, 2, 0)
+    shapes = shapes or [h.shape, (batch, n), (batch, next_width), (batch, side, side), halves]
+    results = [jax.ShapeDtypeStruct(shape, (np.float32, np.float16)[i == 4]) for i, shape in enumerate(shapes)]
+    call = jax.ffi.ffi_call("jaxqr_look_ahead", results)
+    operands = [x for x in (h, halves_of(h, offset, width), t, scales, src) if x is not None]
+    flags = {"has_scales": scales is not None, "has_src": src is not None}
+    place = {"offset": np.int64(offset), "width": np.int64(width)}
+    return tuple(map(np.array, call(*operands, **place, regime="cta", variant=np.array(variant), **flags)))
+
+
 def call_reflectors(h, tau, offset, widths, *, first=0, shapes=None):
     """`[(t, halves), …]` of the blocks; `shapes` takes the place of the results' own."""
     if shapes is None:
@@ -626,6 +642,7 @@ def test_module_says_what_it_contains():
             "jaxqr_lift",
             "jaxqr_reflectors",
             "jaxqr_block_reflector",
+            "jaxqr_look_ahead",
         }
     assert bool(_native.cuda_architectures()) == ("CUDA" in registrations)
     kernels = _native.kernels()
@@ -638,3 +655,47 @@ def test_module_says_what_it_contains():
     for rows in kernels.values():
         assert len(set(rows)) == len(rows) > 0
         assert min(min(row) for row in rows) >= 1
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "offset", "width", "next_width"),
+    [(8, 8, 0, 4, 4), (40, 24, 8, 8, 5), (12, 30, 4, 3, 5), (130, 70, 33, 31, 6), (9, 9, 0, 8, 1)],
+)
+@pytest.mark.parametrize("with_t", [True, False])
+@pytest.mark.parametrize("from_source", [True, False])
+def test_look_ahead_is_the_update_and_the_next_panel(m, n, offset, width, next_width, with_t, from_source):
+    h, _, t = call_panel(normal(3, m, n), offset, width)
+    src = normal(3, m, n, seed=1) if from_source else None
+    scales = None if from_source else np.ones((3, n), np.float32)
+    first = offset + width
+    updated, made = call_block_reflector_with_scales(h, t, offset, width, first, n, src, scales)
+    panel = call_panel_with_halves(updated, first, next_width, with_t=with_t)
+    found = call_look_ahead(h, t, offset, width, next_width, src, scales, with_t=with_t)
+    for x, expected in zip(found, (panel[0], made, *panel[1:]), strict=True):
+        assert np.array_equal(x.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shapes", "message"),
+    [
+        ((0, 2, 5), None, r"the next panel: offset = 2 and width = 5 do not fit \[2,8,6\]"),
+        ((0, 6, 0), None, r"the next panel: offset = 6 and width = 0 do not fit \[2,8,6\]"),
+        (
+            (0, 2, 2),
+            [(2, 8, 5), (2, 6), (2, 2), (2, 2, 2), (2, 6, 2, 8)],
+            r"the result is \[2,8,5\], expected \[2,8,6\]",
+        ),
+        ((0, 2, 2), [(2, 8, 6), (2, 5), (2, 2), (2, 2, 2), (2, 6, 2, 8)], r"the resulting scales is \[2,5\]"),
+        ((0, 2, 2), [(2, 8, 6), (2, 6), (1, 2), (2, 2, 2), (2, 6, 2, 8)], r"tau is \[1,2\], expected \[2,2\]"),
+        ((0, 2, 2), [(2, 8, 6), (2, 6), (2, 2), (2, 2, 3), (2, 6, 2, 8)], r"t is \[2,2,3\], expected \[2,2,2\]"),
+        (
+            (0, 2, 2),
+            [(2, 8, 6), (2, 6), (2, 2), (2, 2, 2), (2, 8, 2, 8)],
+            r"halves is \[2,8,2,8\], expected \[2,6,2,8\]",
+        ),
+    ],
+)
+def test_look_ahead_errors_name_the_numbers(arguments, shapes, message):
+    h, width = normal(2, 8, 6), arguments[1]
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        call_look_ahead(h, np.zeros((2, width, width), np.float32), *arguments, shapes=shapes)

@@ -12,8 +12,8 @@ import jaxqr
 from tests.gpu.tools import assert_fp32_grade, into_poison, same_bits
 
 pytestmark = pytest.mark.gpu
-SHAPES = [(20, 32, 32), (40, 176, 176), (16, 512, 512), (2, 1024, 1024), (7, 300, 500), (3, 2048, 64)]
-SEVERAL_PANELS = [(16, 512, 512), (2, 1024, 1024), (7, 300, 500)]
+SHAPES = [(20, 32, 32), (40, 176, 176), (16, 512, 512), (12, 768, 768), (7, 300, 500), (2, 1024, 1024), (3, 2048, 64)]
+SEVERAL_PANELS = [(16, 512, 512), (12, 768, 768), (7, 300, 500), (2, 1024, 1024)]
 at_every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 at_several_panels = pytest.mark.parametrize("shape", SEVERAL_PANELS, ids=str)
 factor = jax.jit(jaxqr.geqrf)
@@ -21,6 +21,10 @@ factor = jax.jit(jaxqr.geqrf)
 
 def normal(*shape: int, seed: int = 0) -> jax.Array:
     return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
+
+
+def test_these_shapes_reach_look_ahead():
+    assert any(step.look_ahead for batch, m, n in SEVERAL_PANELS for step in jaxqr.schedule_for(m, n, batch).steps)
 
 
 @at_every_shape

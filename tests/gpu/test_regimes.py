@@ -1,6 +1,7 @@
 """Each regime by shapes that reach it: the launched kernels are the scheduled ones, the results FP32-grade."""
 
 import functools
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ SHAPES = [
     (3, 50, 4000),
     (600, 256, 32),
     (32, 512, 512),
+    (12, 768, 768),
     (5, 777, 1000),
     (4, 1024, 1024),
     (2, 2048, 300),
@@ -81,7 +83,11 @@ def test_the_launched_kernels_are_the_scheduled_ones():
         steps = jaxqr.schedule_for(m, n, batch).steps
         expected = [kernel for step in steps for kernel in scheduled_kernels(step)]
         assert len(expected) == sum(step.launches for step in steps)
-        assert launched[: len(expected)] == expected, (batch, m, n)
+        found = launched[: len(expected)]
+        if any(step.look_ahead for step in steps):  # then kernels run beside each other
+            assert Counter(found) == Counter(expected), (batch, m, n)
+        else:
+            assert found == expected, (batch, m, n)
         del launched[: len(expected)]
     assert not launched
 
@@ -90,3 +96,4 @@ def test_these_shapes_reach_all_regimes_and_both_kinds_of_steps():
     steps = [step for batch, m, n in SHAPES for step in jaxqr.schedule_for(m, n, batch).steps]
     assert {step.regime for step in steps} == {"tiny", "rows", "cta", "cluster", "tall", "jax"}
     assert {step.update for step in steps} == {"fused", "matmul", None}
+    assert {step.look_ahead for step in steps} == {True, False}

@@ -44,7 +44,8 @@ def scheduled_kernels(step: Step) -> list[str | Kernel]:
     if step.root is not None:
         own += ["stack", *scheduled_kernels(step.root), "lift"]
     if step.update == "fused":
-        own += ["reflectors", "block_reflector"] if step.regime in SEPARATE_REFLECTORS else ["block_reflector"]
+        own += ["reflectors"] if step.regime in SEPARATE_REFLECTORS else []
+        own += ["block_reflector"] * (1 + step.look_ahead)
     return own
 
 
