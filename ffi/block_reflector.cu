@@ -1,5 +1,5 @@
 // Fused block-reflector update C ← C - V·Tᵀ·(Vᵀ·C), or with T for Tᵀ, in place on strided sub-blocks: one CTA a strip
-// of kStrip columns of one matrix.
+// of kStrip columns of one matrix, or where strips are few a cluster of CTAs that share its rows.
 //
 //   1. Each column of the strip has an exact power-of-two scale; the first update makes it from the column's largest
 //      magnitude, later ones read it.
@@ -8,6 +8,7 @@
 //      the sum of four parts. Each tile's product leaves the tensor cores' accumulators, which truncate, to be added
 //      with proper rounding; every kTilesASum tiles so are the parts, as long sums of one sign would be rounded one
 //      way.
+//      The CTAs of a cluster then add their sums, in the order of their ranks.
 //   3. W ← Tᵀ·W or T·W in float32; its columns are scaled by powers of two of their own and split.
 //   4. C ← C - V·W, tile by tile, the last one first: C is read and written in the fragments of the product.
 //
@@ -29,6 +30,7 @@
 #include <type_traits>
 
 #include "block_reflector.h"
+#include "cluster_ptx.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
 #include "reflector_halves.h"
@@ -45,6 +47,7 @@ constexpr int kStages = 3;     // tiles of V in flight
 constexpr int kTilesASum = 16;
 constexpr int kPad = 8;          // halves added to a row, so that eight rows of a matrix load fall into different banks
 constexpr int kColumnTiles = 4;  // tiles of 8 columns a warp
+constexpr int kMaxShares = 8;    // CTAs of a cluster, on every device that has clusters
 constexpr float kWeightScale = 0x1p13f;  // brings scaled weights (at most 2) to the upper part of fp16's range
 // Columns with scales outside 2^±kModerate are updated in scaled units.
 constexpr int kModerate = 90;
@@ -54,6 +57,11 @@ constexpr int kModerate = 90;
 constexpr int kResident = 2;
 #else
 constexpr int kResident = 1;
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+constexpr bool kClusters = true;
+#else
+constexpr bool kClusters = false;
 #endif
 
 template <int kWidth>
@@ -135,17 +143,23 @@ struct ReflectorStream {
    return stages[stage];  // the oldest of kStages
  }
 
- private : __device__ static int column() {
-    return threadIdx.x % kWords * 8;
+ private :
+     // Not kept in registers.
+     __device__ static int thread() {
+    return ptx::recomputed(static_cast<int>(threadIdx.x));
   }
-  __device__ static int part() { return threadIdx.x / kWords % 2; }
+  __device__ static int column() { return thread() % kWords * 8; }
+  __device__ static int part() { return thread() / kWords % 2; }
 };
 
-template <int kWidth, bool kAligned>
+// kShared: the CTAs of a cluster share the rows of a strip.
+template <int kWidth, bool kAligned, bool kShared>
 __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     block_reflector_kernel(float* h, const __half* halves, const float* t, bool transpose, float* scales,
                            bool make_scales, float column_scale, const float* src, int64_t matrix_stride,
-                           int64_t row_stride, int rows, int width, int pitch, int first, int columns, int strips) {
+                           int64_t row_stride, int matrix_rows, int width, int pitch, int first, int columns,
+                           int strips) {
+  if constexpr (kShared && !kClusters) return;
   static_assert(kWidth % 32 == 0 && kWidth <= kMaxBlockReflectorWidth, "the quads of W's rows cover the warps");
   extern __shared__ __align__(16) unsigned char shared_memory[];
   Shared<kWidth>& shared = *reinterpret_cast<Shared<kWidth>*>(shared_memory);
@@ -157,15 +171,33 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   const int64_t matrix = blockIdx.x / strips;
   const int strip = static_cast<int>(blockIdx.x % strips) * kStrip;
   const int strip_columns = min(columns - strip, kStrip);
-  const int tiles = (rows + kTileRows - 1) / kTileRows;
-  src += matrix * matrix_stride + first + strip;
-  h += matrix * matrix_stride + first + strip;
-  halves += matrix * rows * 2 * pitch;
+  int rows = matrix_rows, tiles = (rows + kTileRows - 1) / kTileRows;
   t += matrix * width * width;
   scales += strip;
+  int skipped = 0;  // rows, which other CTAs have
+  if constexpr (kShared && kClusters) {
+    const int share = static_cast<int>(blockIdx.y), shares = static_cast<int>(gridDim.y),
+              begin = tiles * share / shares, end = tiles * (share + 1) / shares;
+    skipped = begin * kTileRows;
+    rows = min(rows, end * kTileRows) - skipped;
+    tiles = end - begin;
+  }
+  // Where this CTA's part of V and of C begins; made again for the second pass, as registers are short.
+  const auto own_halves = [&] {
+    const int64_t matrix = ptx::recomputed(static_cast<int>(blockIdx.x)) / strips;
+    return halves + (matrix * matrix_rows + skipped) * 2 * pitch;
+  };
+  const auto own_corner = [&] {
+    const int block = ptx::recomputed(static_cast<int>(blockIdx.x));
+    return block / strips * matrix_stride + skipped * row_stride + first + block % strips * kStrip;
+  };
+  const auto cluster_barrier = [] {
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+  };
 
   using Stream = ReflectorStream<kWidth>;
-  Stream stream(shared.v, halves, pitch, 0, 1);
+  Stream stream(shared.v, own_halves(), pitch, 0, 1);
   for (int i = 0; i < kStages - 1; ++i) stream.start(rows);
 
   // Scales.
@@ -173,10 +205,11 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   if (make_scales) {
     __syncthreads();
     const int quad = threadIdx.x % (kStrip / 4) * 4;
+    const float* const source = src + own_corner() + quad;
     float4 magnitude = {};
 #pragma unroll 8
     for (int row = threadIdx.x / (kStrip / 4); row < rows; row += kThreads / (kStrip / 4)) {
-      const float4 c = load_quad<kAligned>(src + row * row_stride + quad, strip_columns - quad);
+      const float4 c = load_quad<kAligned>(source + row * row_stride, strip_columns - quad);
       magnitude = {fmaxf(magnitude.x, fabsf(c.x)), fmaxf(magnitude.y, fabsf(c.y)), fmaxf(magnitude.z, fabsf(c.z)),
                    fmaxf(magnitude.w, fabsf(c.w))};
     }
@@ -184,7 +217,10 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     atomicMax(&shared.magnitude[0][quad + 1], __float_as_uint(magnitude.y));
     atomicMax(&shared.magnitude[0][quad + 2], __float_as_uint(magnitude.z));
     atomicMax(&shared.magnitude[0][quad + 3], __float_as_uint(magnitude.w));
-    __syncthreads();
+    if constexpr (kShared && kClusters)
+      cluster_barrier();
+    else
+      __syncthreads();
   }
   bool moderate = true;
   if (threadIdx.x < kStrip) {
@@ -192,8 +228,14 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     if (static_cast<int>(threadIdx.x) < strip_columns) {
       float* const place = scales + matrix * row_stride + first + threadIdx.x;
       if (make_scales) {
-        scale = product_of_scales(power_of_two_scale(__uint_as_float(shared.magnitude[0][threadIdx.x])), column_scale);
-        *place = scale;
+        float magnitude = __uint_as_float(shared.magnitude[0][threadIdx.x]);
+        if constexpr (kShared && kClusters) {
+          const uint32_t address = ptx::shared_address(&shared.magnitude[0][threadIdx.x]);
+          for (int other = 0; other < static_cast<int>(gridDim.y); ++other)
+            magnitude = fmaxf(magnitude, ptx::load_float_from_cluster(ptx::map_to_rank(address, other)));
+        }
+        scale = product_of_scales(power_of_two_scale(magnitude), column_scale);
+        if (blockIdx.y == 0) *place = scale;
       } else {
         scale = *place;
       }
@@ -207,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   {
     int row = row_group * 16 + lane_pair * 2;  // of the next tile's fragment: this row and 1, 8 and 9 below
     const int column = part + lane_row % 2 * 16 + lane_row / 2 * 4, count = strip_columns - column;
-    const float* source = src + row * row_stride + column;
+    const float* source = src + own_corner() + row * row_stride + column;
     float4 c[4];
     const auto load_c = [&] {
 #pragma unroll
@@ -274,7 +316,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   }
   ptx::copy_async_wait<0>();
   __syncthreads();
-  stream = Stream(shared.v, halves, pitch, tiles - 1, -1);
+  stream = Stream(shared.v, own_halves(), pitch, tiles - 1, -1);
   for (int i = 0; i < kStages - 1; ++i) stream.start(rows);
 
   // Both sums become W, and T takes the place of the second.
@@ -284,6 +326,25 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   for (int index = threadIdx.x; index < kWidth * kStrip; index += kThreads) {
     const int i = index / kStrip * kPitch + index % kStrip;
     w[i] = (w[i] + t_shared[i]) * (1.0f / kReflectorScale);
+  }
+  if constexpr (kShared && kClusters) {
+    constexpr int kQuads = kWidth * kStrip / 4 / kThreads;
+    const auto quad = [](int i) {
+      const int index = 4 * (threadIdx.x + i * kThreads);
+      return index / kStrip * kPitch + index % kStrip;
+    };
+    float4 sums[kQuads] = {};
+    cluster_barrier();
+    for (int other = 0; other < static_cast<int>(gridDim.y); ++other) {
+#pragma unroll
+      for (int i = 0; i < kQuads; ++i) {
+        const float4 part = ptx::load_from_cluster(ptx::map_to_rank(ptx::shared_address(w + quad(i)), other));
+        sums[i] = {sums[i].x + part.x, sums[i].y + part.y, sums[i].z + part.z, sums[i].w + part.w};
+      }
+    }
+    cluster_barrier();  // all have read; the last access to another CTA's memory
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) *reinterpret_cast<float4*>(w + quad(i)) = sums[i];
   }
   __syncthreads();
   for (int index = threadIdx.x; index < kWidth * kWidth; index += kThreads) {
@@ -367,8 +428,9 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   }
   const int count = strip_columns - column;
   int row = (tiles - 1) * kTileRows + row_group * 16 + lane_row;
-  const float* source = src + row * row_stride + column;
-  float* target = h + row * row_stride + column;
+  const int64_t corner = own_corner();
+  const float* source = src + corner + row * row_stride + column;
+  float* target = h + corner + row * row_stride + column;
   const auto update = [&](auto is_moderate) {
     float4 c[4];  // of the next tile: this row and the one 8 below, quads 16 columns apart
     const auto load_c = [&](int row) {
@@ -437,10 +499,10 @@ float column_scale(int64_t rows) {
   return scale;
 }
 
-template <int kWidth, bool kAligned>
-cudaError_t launch(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t, bool transpose,
-                   float* scales, bool make_scales, const float* src, cudaStream_t stream) {
-  const auto kernel = block_reflector_kernel<kWidth, kAligned>;
+template <int kWidth, bool kAligned, bool kShared>
+cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
+                   bool transpose, float* scales, bool make_scales, const float* src, cudaStream_t stream) {
+  const auto kernel = block_reflector_kernel<kWidth, kAligned, kShared>;
   const int shared_bytes = sizeof(Shared<kWidth>);
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
       error != cudaSuccess)
@@ -451,13 +513,51 @@ cudaError_t launch(const BlockReflectorShape& shape, float* h, const __half* hal
                 pitch = reflector_pitch(width);
   const int64_t matrices = kMaxGrid / strips;  // of one launch
   for (int64_t batch = 0; batch < shape.batch; batch += matrices) {
-    const unsigned grid = static_cast<unsigned>(std::min(shape.batch - batch, matrices) * strips);
-    kernel<<<grid, kThreads, shared_bytes, stream>>>(
-        h + batch * stride + corner, halves + batch * rows * 2 * pitch, t + batch * width * width, transpose,
-        scales + batch * shape.n + shape.offset, make_scales, column_scale(shape.m), src + batch * stride + corner,
-        stride, shape.n, static_cast<int>(rows), static_cast<int>(width), static_cast<int>(pitch),
-        static_cast<int>(shape.first - shape.offset), static_cast<int>(columns), static_cast<int>(strips));
-    if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {1, static_cast<unsigned>(shares), 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = {static_cast<unsigned>(std::min(shape.batch - batch, matrices) * strips),
+                      static_cast<unsigned>(shares)};
+    config.blockDim = kThreads;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = kShared ? 1 : 0;
+    if (const cudaError_t error = cudaLaunchKernelEx(
+            &config, kernel, h + batch * stride + corner, halves + batch * rows * 2 * pitch, t + batch * width * width,
+            transpose, scales + batch * shape.n + shape.offset, make_scales, column_scale(shape.m),
+            src + batch * stride + corner, stride, shape.n, static_cast<int>(rows), static_cast<int>(width),
+            static_cast<int>(pitch), static_cast<int>(shape.first - shape.offset), static_cast<int>(columns),
+            static_cast<int>(strips));
+        error != cudaSuccess)
+      return error;
+  }
+  return cudaSuccess;
+}
+
+// How many CTAs share the rows of a strip: as many as take the least time, by the shape and the number of
+// multiprocessors only.
+cudaError_t plan_shares(const BlockReflectorShape& shape, int64_t* shares) {
+  *shares = 1;
+  int device, processors, clusters;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
+  if (error != cudaSuccess || !clusters) return error;
+  const int64_t tiles = (shape.m - shape.offset + kTileRows - 1) / kTileRows,
+                strips = shape.batch * ((shape.last - shape.first + kStrip - 1) / kStrip);
+  // In tiles: a CTA's start and end, and the exchange of a cluster; how much slower two on a multiprocessor are.
+  constexpr double kStart = 1.6, kExchange = 0.6, kTogether = 1.7;
+  double least = 0;
+  for (int64_t count = 1; count <= std::min<int64_t>(tiles, kMaxShares); count *= 2) {
+    const int64_t waves = (strips * count + 2 * processors - 1) / (2 * processors);
+    const double alone = static_cast<double>((tiles + count - 1) / count) + kStart + (count > 1 ? kExchange : 0),
+                 time = static_cast<double>(waves) * alone * (strips * count > processors ? kTogether : 1);
+    if (count == 1 || time < 0.95 * least) {
+      *shares = count;
+      least = time;
+    }
   }
   return cudaSuccess;
 }
@@ -597,8 +697,11 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
   }
   // Whether quads of C are 16-byte aligned and wholly inside or outside.
   const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0;
-  return aligned ? launch_width(launch<32, true>, launch<64, true>)
-                 : launch_width(launch<32, false>, launch<64, false>);
+  if (!aligned) return launch_width(launch<32, false, false>, launch<64, false, false>, int64_t{1});
+  int64_t shares;
+  if (const cudaError_t error = plan_shares(shape, &shares); error != cudaSuccess) return error;
+  return shares > 1 ? launch_width(launch<32, true, true>, launch<64, true, true>, shares)
+                    : launch_width(launch<32, true, false>, launch<64, true, false>, shares);
 }
 
 }  // namespace jaxqr

@@ -25,6 +25,7 @@ MAX_TALL_WIDTH = 64
 SEPARATE_REFLECTORS = ("rows", "cta", "tall")
 """Regimes whose kernels leave T, and V as halves, to another kernel."""
 
+_SHARES = (1, 2, 4, 8)  # thread blocks that may share the rows of an update's strip
 _CLUSTER_SIZES = (2, 4, 8)  # blocks that share a panel: as many as every device with clusters takes
 _LAUNCH = 1500.0
 _FORK = 1000.0  # of a stream, and their joining
@@ -335,9 +336,15 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
     resident = _resident_update_seconds(rows, width, columns, batch, device)
     if resident is not None:
         return resident
-    wide, tiles = width > 32, math.ceil(rows / 64)
-    latency, issue = 4000 + tiles * (1900 + 650 * wide), 2000 + tiles * (1550 + 600 * wide)
-    return _waves(batch * math.ceil(columns / 64), 2, latency, issue, device)
+    wide, tiles, strips = width > 32, math.ceil(rows / 64), batch * math.ceil(columns / 64)
+
+    def by_shares(count: int) -> float:
+        own, exchange = math.ceil(tiles / count), 1500 * (count > 1)
+        latency, issue = 4000 + own * (1900 + 650 * wide), 2000 + own * (1550 + 600 * wide)
+        return _waves(strips * count, 2, exchange + latency, exchange + issue, device)
+
+    shared = device.clusters and columns % 4 == 0
+    return min(by_shares(count) for count in _SHARES if count == 1 or (shared and count <= tiles))
 
 
 def look_ahead_seconds(
