@@ -47,7 +47,6 @@ constexpr int kStages = 3;     // tiles of V in flight
 constexpr int kTilesASum = 16;
 constexpr int kPad = 8;          // halves added to a row, so that eight rows of a matrix load fall into different banks
 constexpr int kColumnTiles = 4;  // tiles of 8 columns a warp
-constexpr int kMaxShares = 8;    // CTAs of a cluster, on every device that has clusters
 constexpr float kWeightScale = 0x1p13f;  // brings scaled weights (at most 2) to the upper part of fp16's range
 // Columns with scales outside 2^±kModerate are updated in scaled units.
 constexpr int kModerate = 90;
@@ -547,13 +546,16 @@ cudaError_t plan_shares(const BlockReflectorShape& shape, int64_t* shares) {
   if (error != cudaSuccess || !clusters) return error;
   const int64_t tiles = (shape.m - shape.offset + kTileRows - 1) / kTileRows,
                 strips = shape.batch * ((shape.last - shape.first + kStrip - 1) / kStrip);
-  // In tiles: a CTA's start and end, and the exchange of a cluster; how much slower two on a multiprocessor are.
-  constexpr double kStart = 1.6, kExchange = 0.6, kTogether = 1.7;
+  // In the time that a CTA alone on a multiprocessor takes for a tile: what it takes beside its tiles, and in clusters
+  // of 1, 2, 4 and 8. Two on a multiprocessor take kTogether times as long. Larger clusters leave some multiprocessors
+  // empty, whose groups they do not fit, and come two to a multiprocessor wherever there is room.
+  constexpr double kOverhead[] = {1.6, 2.0, 2.6, 4.1}, kTogether = 1.7;
   double least = 0;
-  for (int64_t count = 1; count <= std::min<int64_t>(tiles, kMaxShares); count *= 2) {
-    const int64_t waves = (strips * count + 2 * processors - 1) / (2 * processors);
-    const double alone = static_cast<double>((tiles + count - 1) / count) + kStart + (count > 1 ? kExchange : 0),
-                 time = static_cast<double>(waves) * alone * (strips * count > processors ? kTogether : 1);
+  for (int i = 0; i < 4 && (int64_t{1} << i) <= tiles; ++i) {
+    const int64_t count = int64_t{1} << i, places = count > 2 ? 2 * processors * 10 / 11 : 2 * processors,
+                  waves = (strips * count + places - 1) / places;
+    const double alone = static_cast<double>((tiles + count - 1) / count) + kOverhead[i],
+                 time = static_cast<double>(waves) * alone * (strips * count > processors || count > 2 ? kTogether : 1);
     if (count == 1 || time < 0.95 * least) {
       *shares = count;
       least = time;
@@ -607,7 +609,7 @@ cudaError_t plan_resident(const BlockReflectorShape& shape, bool* taken, Residen
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error == cudaSuccess) error = has_resident_kernel(device, &has);
   if (error != cudaSuccess || !has) return error;
-  if (ctas > 1 && shape.batch * strips * ctas > 2 * processors) return cudaSuccess;
+  if (ctas > 1 && shape.batch * strips * ctas > processors) return cudaSuccess;
   *taken = true;
 
   // How many run at once. Clusters do not span the parts of a device, of 16 multiprocessors or a few more.

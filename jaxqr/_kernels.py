@@ -25,8 +25,8 @@ MAX_TALL_WIDTH = 64
 SEPARATE_REFLECTORS = ("rows", "cta", "tall")
 """Regimes whose kernels leave T, and V as halves, to another kernel."""
 
-_SHARES = (1, 2, 4, 8)  # thread blocks that may share the rows of an update's strip
-_CLUSTER_SIZES = (2, 4, 8)  # blocks that share a panel: as many as every device with clusters takes
+_SHARES = {1: 0.0, 2: 1000.0, 4: 2500.0, 8: 6000.0}  # thread blocks that share a strip's rows, and their exchange
+_CLUSTER_SIZES = (2, 4, 8, 16)  # thread blocks that may share a panel
 _LAUNCH = 1500.0
 _FORK = 1000.0  # of a stream, and their joining
 _REGISTERS = 65536
@@ -42,7 +42,7 @@ class Device:
       shared_bytes: shared memory that one thread block, and one multiprocessor, can use.
       bandwidth: device memory, bytes a second.
       flops: float32 operations a second.
-      clusters: whether thread blocks can form clusters.
+      clusters: of how many thread blocks, at most; every device that has clusters takes 8.
       warpgroup_products: whether it is of the Hopper generation, for whose tensor cores one update kernel is written.
     """
 
@@ -51,7 +51,7 @@ class Device:
     shared_bytes: int
     bandwidth: float
     flops: float
-    clusters: bool = False
+    clusters: int = 0
     warpgroup_products: bool = False
 
 
@@ -219,7 +219,7 @@ class ClusterKernel:
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
-            device.clusters
+            self.blocks <= device.clusters
             and panel.rows - panel.width <= 32 * self.rows_per_lane * self.blocks
             and panel.width <= self.cols_per_lane * self.max_warps
             and self._shared_bytes(panel) <= device.shared_bytes
@@ -231,7 +231,8 @@ class ClusterKernel:
         elements = self.rows_per_lane * self.cols_per_lane
         registers = min(255, math.ceil(100 + 0.8 * elements))
         resident = max(1, min(device.shared_bytes // self._shared_bytes(panel), _REGISTERS // (registers * 32 * warps)))
-        latency = 3500 + width * (385 + 3.5 * elements + 9.4 * self.blocks + 2.4 * width)
+        exchange = 9.4 * self.blocks if self.blocks <= 8 else 410
+        latency = 3500 + width * (385 + 3.5 * elements + exchange + 2.4 * width)
         if panel.with_reflectors:
             latency += 2850 + width * (5.8 * self.rows_per_lane + 2.8 * width - 61)
         return _waves(batch, min(resident, 2), latency, 0.62 * latency, device, self.blocks)
@@ -252,6 +253,7 @@ def kernels() -> tuple[Kernel, ...]:
             ClusterKernel(rows_per_lane, cols_per_lane, max_warps, blocks)
             for rows_per_lane, cols_per_lane, max_warps in variants["cluster"]
             for blocks in _CLUSTER_SIZES
+            if blocks <= 8 or cols_per_lane == 8  # for the height that eight blocks have with half the columns
         ),
     )
 
@@ -338,13 +340,15 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
         return resident
     wide, tiles, strips = width > 32, math.ceil(rows / 64), batch * math.ceil(columns / 64)
 
-    def by_shares(count: int) -> float:
-        own, exchange = math.ceil(tiles / count), 1500 * (count > 1)
+    def by_shares(count: int, exchange: float) -> float:
+        own = math.ceil(tiles / count)
         latency, issue = 4000 + own * (1900 + 650 * wide), 2000 + own * (1550 + 600 * wide)
-        return _waves(strips * count, 2, exchange + latency, exchange + issue, device)
+        if count > 2 and 4 * strips * count > device.multiprocessors:  # they come two to a multiprocessor
+            latency = 2 * issue
+        return _waves(strips, 2, exchange + latency, exchange + issue, device, count)
 
-    shared = device.clusters and columns % 4 == 0
-    return min(by_shares(count) for count in _SHARES if count == 1 or (shared and count <= tiles))
+    shared = device.clusters > 0 and columns % 4 == 0
+    return min(by_shares(*share) for share in _SHARES.items() if share[0] == 1 or (shared and share[0] <= tiles))
 
 
 def look_ahead_seconds(
@@ -383,7 +387,7 @@ def _resident_update_seconds(rows: int, width: int, columns: int, batch: int, de
     strips = math.ceil(columns / 64)
     groups = 2 if rows <= 256 else 4
     blocks = math.ceil(rows / (128 * groups))
-    if blocks > 8 or (blocks > 1 and batch * strips * blocks > 2 * device.multiprocessors):
+    if blocks > 8 or (blocks > 1 and batch * strips * blocks > device.multiprocessors):
         return None
     slots = device.multiprocessors * 4 // groups if blocks == 1 else device.multiprocessors // 16 * (16 // blocks)
     rounds = min(
@@ -420,6 +424,8 @@ def _waves(units: int, resident: int, latency: float, issue: float, device: Devi
     One alone takes ``latency`` nanoseconds; several on a multiprocessor take at least ``issue`` nanoseconds each.
     """
     places = device.multiprocessors // blocks
+    if blocks > 2:  # the parts of a device that clusters do not span are no multiples of them
+        places = device.multiprocessors * 10 // 11 // blocks
     resident = min(resident, math.ceil(units / places))
     waves = units / (resident * places)
     waves = waves if waves > 4 else math.ceil(waves)
