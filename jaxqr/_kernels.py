@@ -1,7 +1,7 @@
 """The compiled CUDA kernels: what each can factor, and how long it takes: the cost model behind ``jaxqr.schedule``.
 
-Every constant is a fit to times of single launches on an H200, in nanoseconds, but those of tall panels' own kernels,
-which are estimates. Only the comparison of plans matters, not the absolute times.
+Every constant is a fit to times of single launches on an H200, in nanoseconds. Only the comparison of plans matters, not
+the absolute times.
 """
 
 from __future__ import annotations
@@ -232,7 +232,8 @@ class ClusterKernel:
         registers = min(255, math.ceil(100 + 0.8 * elements))
         resident = max(1, min(device.shared_bytes // self._shared_bytes(panel), _REGISTERS // (registers * 32 * warps)))
         exchange = 9.4 * self.blocks if self.blocks <= 8 else 410
-        latency = 3500 + width * (385 + 3.5 * elements + exchange + 2.4 * width)
+        tall_lanes = 19 * max(0, self.rows_per_lane - 16)
+        latency = 3500 + width * (385 + 3.5 * elements + tall_lanes + exchange + 2.4 * width)
         if panel.with_reflectors:
             latency += 2850 + width * (5.8 * self.rows_per_lane + 2.8 * width - 61)
         return _waves(batch, min(resident, 2), latency, 0.62 * latency, device, self.blocks)
@@ -314,11 +315,11 @@ class Leaves:
         """Time of the leaves' factorization, the stack of their triangles, and the lift."""
         units, side = batch * self.count, self._lift_side
         factorization = self.kernel.seconds(Panel(self._highest, self.width, False, False), units, device)
-        stack = 1e-9 * _LAUNCH + 12 * units * self.width**2 / device.bandwidth
+        stack = 2e-9 * _LAUNCH + 12 * units * self.width**2 / device.bandwidth
         # Two products of half the full size at least, and between them a triangular solve by a thread a column.
-        issue = 700 + 4 * side + 0.015 * self._highest * side**2
+        issue = 700 + 4 * side + 0.93 * self._highest * side
         resident = min(128 // side, device.shared_bytes // self._lift_shared_bytes)
-        lift = _waves(units, max(1, resident), 3000 + 90 * side + 1.5 * issue, issue, device)
+        lift = _waves(units, max(1, resident), 3000 + 90 * side + 1.25 * issue, issue, device)
         traffic = 8 * units * self._highest * self.width / device.bandwidth
         return max(factorization, traffic) + stack + max(lift, traffic)
 

@@ -33,7 +33,7 @@ from jaxqr._kernels import (
 )
 from jaxqr.precision import Policy, PrecisionLike, policy_for
 
-_WIDTHS = (8, 16, 32, 64, 128)
+_WIDTHS = (8, 16, 32, 48, 64, 128)
 
 # Roundings of a few columns do not average out, and a tall panel has more of them than LAPACK: in its leaves' Q too.
 _MIN_TALL_COLUMNS = 10
