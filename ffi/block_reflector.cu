@@ -21,12 +21,7 @@
 // of C belongs to one thread of one CTA; tiles of V are published and retired by CTA barriers, and no loop's count
 // depends on the data. Resources: 256 threads, at most 128 registers a thread, 91 KB of shared memory at width 64: two
 // CTAs on an SM where there is room for them.
-//
-// Hopper has another kernel (resident_reflector.cuh) for matrices of few rows, and for taller ones in small batches:
-// see plan_resident.
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <type_traits>
 
 #include "block_reflector.h"
@@ -34,7 +29,6 @@
 #include "mma.cuh"
 #include "ptx.cuh"
 #include "reflector_halves.h"
-#include "resident_reflector.cuh"
 #include "warp.cuh"
 
 namespace jaxqr {
@@ -548,133 +542,18 @@ cudaError_t plan_shares(const BlockReflectorShape& shape, int64_t* shares) {
                 strips = shape.batch * ((shape.last - shape.first + kStrip - 1) / kStrip);
   // In the time that a CTA alone on a multiprocessor takes for a tile: what it takes beside its tiles, and in clusters
   // of 1, 2, 4 and 8. Two on a multiprocessor take kTogether times as long. Larger clusters leave some multiprocessors
-  // empty, whose groups they do not fit, and come two to a multiprocessor wherever there is room.
+  // empty, whose groups they do not fit, so that some come two to a multiprocessor before all are taken.
   constexpr double kOverhead[] = {1.6, 2.0, 2.6, 4.1}, kTogether = 1.7;
   double least = 0;
   for (int i = 0; i < 4 && (int64_t{1} << i) <= tiles; ++i) {
     const int64_t count = int64_t{1} << i, places = count > 2 ? 2 * processors * 10 / 11 : 2 * processors,
-                  waves = (strips * count + places - 1) / places;
+                  room = count > 2 ? processors * 3 / 4 : processors, waves = (strips * count + places - 1) / places;
     const double alone = static_cast<double>((tiles + count - 1) / count) + kOverhead[i],
-                 time = static_cast<double>(waves) * alone * (strips * count > processors || count > 2 ? kTogether : 1);
+                 time = static_cast<double>(waves) * alone * (strips * count > room ? kTogether : 1);
     if (count == 1 || time < 0.95 * least) {
       *shares = count;
       least = time;
     }
-  }
-  return cudaSuccess;
-}
-
-// Whether the device has resident_reflector_kernel. The runtime is asked once a device.
-cudaError_t has_resident_kernel(int device, bool* has) {
-  constexpr int kDevices = 64;  // whose answers are kept
-  enum : signed char { kUnknown, kNo, kYes };
-  static std::array<std::atomic<signed char>, kDevices> answers{};
-  if (device < kDevices) {
-    const signed char answer = answers[device].load(std::memory_order_relaxed);
-    *has = answer == kYes;
-    if (answer != kUnknown) return cudaSuccess;
-  }
-  // Elsewhere than on Hopper it takes no thread block that is large enough.
-  cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, resident::resident_reflector_kernel<32, 2>);
-  if (error != cudaSuccess) return error;
-  *has = attributes.maxThreadsPerBlock >= 2 * resident::kGroupThreads;
-  if (device < kDevices) answers[device].store(*has ? kYes : kNo, std::memory_order_relaxed);
-  return cudaSuccess;
-}
-
-// How resident_reflector_kernel takes an update.
-struct ResidentPlan {
-  int groups;        // warpgroups a CTA
-  int64_t ctas;      // a cluster
-  int64_t clusters;  // a matrix
-};
-
-// Whether it is to take the update, and how: by the shape and the number of multiprocessors only. It is the faster one
-// where one CTA holds all rows, and where strips are so few that the time of each counts, which a cluster shortens; of
-// more strips, the CTAs of the other kernel work on twice as many at a time, out of step with each other.
-cudaError_t plan_resident(const BlockReflectorShape& shape, bool* taken, ResidentPlan* plan) {
-  constexpr int64_t kGroupRows = resident::kTiles * resident::kTileRows;
-  *taken = false;
-  // Pairs of C are aligned and wholly inside or outside.
-  if ((shape.n | shape.first | shape.last) % 2 != 0) return cudaSuccess;
-  const int64_t rows = shape.m - shape.offset, columns = shape.last - shape.first,
-                strips = (columns + resident::kStrip - 1) / resident::kStrip;
-  const int groups = rows <= 2 * kGroupRows ? 2 : 4;
-  const int64_t ctas = (rows + groups * kGroupRows - 1) / (groups * kGroupRows);
-  if (ctas > resident::kMaxCtas) return cudaSuccess;
-  int device, processors;
-  bool has;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  if (error == cudaSuccess) error = has_resident_kernel(device, &has);
-  if (error != cudaSuccess || !has) return error;
-  if (ctas > 1 && shape.batch * strips * ctas > processors) return cudaSuccess;
-  *taken = true;
-
-  // How many run at once. Clusters do not span the parts of a device, of 16 multiprocessors or a few more.
-  constexpr int kPart = 16;
-  const int64_t slots = ctas == 1 ? int64_t{processors} * resident::ctas_an_sm(groups)
-                                  : std::max<int64_t>(processors / kPart, 1) * (kPart / ctas);
-  // A matrix's strips are cut among as many clusters as take the least time: loading V costs about kLoad strips.
-  constexpr double kLoad = 0.6;
-  int64_t best = 1;
-  double least = 0;
-  for (int64_t clusters = 1; clusters <= std::min(strips, slots); ++clusters) {
-    const int64_t waves = (shape.batch * clusters + slots - 1) / slots,
-                  strips_each = (strips + clusters - 1) / clusters;
-    const double time = static_cast<double>(waves) * (static_cast<double>(strips_each) + kLoad);
-    if (clusters == 1 || time < least) {
-      best = clusters;
-      least = time;
-    }
-  }
-  *plan = {groups, ctas, best};
-  return cudaSuccess;
-}
-
-template <int kWidth, int kGroups>
-cudaError_t launch_resident(const ResidentPlan& plan, const BlockReflectorShape& shape, float* h, const __half* halves,
-                            const float* t, bool transpose, float* scales, bool make_scales, const float* src,
-                            cudaStream_t stream) {
-  const auto kernel = resident::resident_reflector_kernel<kWidth, kGroups>;
-  const int shared_bytes = sizeof(resident::Shared<kWidth, kGroups>);
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-      error != cudaSuccess)
-    return error;
-  const int64_t rows = shape.m - shape.offset, stride = shape.m * shape.n,
-                corner = shape.offset * shape.n + shape.offset, width = shape.width, pitch = reflector_pitch(width);
-  const int64_t matrices = kMaxGrid / (plan.clusters * plan.ctas);  // of one launch
-  for (int64_t batch = 0; batch < shape.batch; batch += matrices) {
-    resident::Arguments arguments;
-    arguments.h = h + batch * stride + corner;
-    arguments.src = src + batch * stride + corner;
-    arguments.halves = halves + batch * rows * 2 * pitch;
-    arguments.t = t + batch * width * width;
-    arguments.transpose = transpose;
-    arguments.scales = scales + batch * shape.n + shape.offset;
-    arguments.make_scales = make_scales;
-    arguments.column_scale = column_scale(shape.m);
-    arguments.matrix_stride = stride;
-    arguments.row_stride = shape.n;
-    arguments.rows = static_cast<int>(rows);
-    arguments.width = static_cast<int>(width);
-    arguments.pitch = static_cast<int>(pitch);
-    arguments.first = static_cast<int>(shape.first - shape.offset);
-    arguments.columns = static_cast<int>(shape.last - shape.first);
-    arguments.ctas = static_cast<int>(plan.ctas);
-    arguments.clusters = static_cast<int>(plan.clusters);
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(plan.ctas), 1, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = static_cast<unsigned>(std::min(shape.batch - batch, matrices) * plan.clusters * plan.ctas);
-    config.blockDim = kGroups * resident::kGroupThreads;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = plan.ctas > 1 ? 1 : 0;
-    if (const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments); error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
@@ -686,20 +565,13 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
                                    cudaStream_t stream) {
   if (shape.batch == 0 || shape.first == shape.last) return cudaSuccess;
   if (shape.width > kMaxBlockReflectorWidth) return cudaErrorInvalidValue;
-  const auto launch_width = [&](auto narrow, auto wide, auto... plan) {
-    return (shape.width <= 32 ? narrow : wide)(plan..., shape, h, halves, t, transpose, scales, make_scales, src,
+  const auto launch_width = [&](auto narrow, auto wide, int64_t shares) {
+    return (shape.width <= 32 ? narrow : wide)(shares, shape, h, halves, t, transpose, scales, make_scales, src,
                                                stream);
   };
-  bool resident;
-  ResidentPlan plan;
-  if (const cudaError_t error = plan_resident(shape, &resident, &plan); error != cudaSuccess) return error;
-  if (resident) {
-    return plan.groups == 2 ? launch_width(launch_resident<32, 2>, launch_resident<64, 2>, plan)
-                            : launch_width(launch_resident<32, 4>, launch_resident<64, 4>, plan);
-  }
   // Whether quads of C are 16-byte aligned and wholly inside or outside.
   const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0;
-  if (!aligned) return launch_width(launch<32, false, false>, launch<64, false, false>, int64_t{1});
+  if (!aligned) return launch_width(launch<32, false, false>, launch<64, false, false>, 1);
   int64_t shares;
   if (const cudaError_t error = plan_shares(shape, &shares); error != cudaSuccess) return error;
   return shares > 1 ? launch_width(launch<32, true, true>, launch<64, true, true>, shares)

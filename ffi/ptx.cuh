@@ -10,11 +10,6 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// A barrier of `threads` threads of the CTA, whole warps; 0 is that of __syncthreads.
-__device__ __forceinline__ void barrier(int index, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(index), "r"(threads) : "memory");
-}
-
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
@@ -54,13 +49,6 @@ __device__ __forceinline__ float4 load_shared_again(const float* address) {
   return value;
 }
 
-template <typename T>
-__device__ __forceinline__ T* load_shared_again(T* const* address) {
-  uint64_t value;
-  asm volatile("ld.volatile.shared.u64 %0, [%1];" : "=l"(value) : "r"(shared_address(address)));
-  return reinterpret_cast<T*>(value);
-}
-
 // The same value, hidden from the compiler, so that what is computed from it is not kept in registers from an earlier
 // place.
 __device__ __forceinline__ int recomputed(int value) {
@@ -69,14 +57,6 @@ __device__ __forceinline__ int recomputed(int value) {
 }
 __device__ __forceinline__ int64_t recomputed(int64_t value) {
   asm volatile("" : "+l"(value));
-  return value;
-}
-__device__ __forceinline__ unsigned recomputed(unsigned value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
-__device__ __forceinline__ float recomputed(float value) {
-  asm volatile("" : "+f"(value));
   return value;
 }
 

@@ -1,7 +1,7 @@
 """The compiled CUDA kernels: what each can factor, and how long it takes: the cost model behind ``jaxqr.schedule``.
 
-Every constant is a fit to times of single launches on an H200, in nanoseconds. Only the comparison of plans matters, not
-the absolute times.
+Every constant is a fit to times of single launches on an H200, in nanoseconds. Only the comparison of plans matters,
+not the absolute times.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class Device:
       bandwidth: device memory, bytes a second.
       flops: float32 operations a second.
       clusters: of how many thread blocks, at most; every device that has clusters takes 8.
-      warpgroup_products: whether it is of the Hopper generation, for whose tensor cores one update kernel is written.
     """
 
     kind: str
@@ -52,7 +51,6 @@ class Device:
     bandwidth: float
     flops: float
     clusters: int = 0
-    warpgroup_products: bool = False
 
 
 class Panel(NamedTuple):
@@ -335,16 +333,13 @@ def jax_seconds(m: int, n: int, batch: int, device: Device) -> float:
 
 
 def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
-    """Time of the update of ``columns`` columns by one of the two block-reflector kernels."""
-    resident = _resident_update_seconds(rows, width, columns, batch, device)
-    if resident is not None:
-        return resident
+    """Time of the update of ``columns`` columns by the block-reflector kernel."""
     wide, tiles, strips = width > 32, math.ceil(rows / 64), batch * math.ceil(columns / 64)
 
     def by_shares(count: int, exchange: float) -> float:
         own = math.ceil(tiles / count)
         latency, issue = 4000 + own * (1900 + 650 * wide), 2000 + own * (1550 + 600 * wide)
-        if count > 2 and 4 * strips * count > device.multiprocessors:  # they come two to a multiprocessor
+        if count > 2 and 4 * strips * count > 3 * device.multiprocessors:  # some come two to a multiprocessor
             latency = 2 * issue
         return _waves(strips, 2, exchange + latency, exchange + issue, device, count)
 
@@ -372,33 +367,6 @@ def look_ahead_seconds(
     shared = panel_seconds * min(1.0, blocks / device.multiprocessors) + update
     last = fused_update_seconds(rows, width, 64, device.multiprocessors, device)  # a thread block each, at the end
     return first + _FORK * 1e-9 + max(panel_seconds + min(last, update), shared)
-
-
-def _resident_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float | None:
-    """Time by the kernel of ``resident_reflector.cuh``; None where ``block_reflector.cu`` chooses the other one.
-
-    A cluster of ``blocks`` thread blocks loads V, which takes as long as 0.6 strips of 64 columns, and then updates
-    strips. Six measured updates of width 64, in microseconds: 16.5 of 1×(512×448) and 17.9 of 1×(1024×960), which give
-    the latency of a strip; 580 of 640×(512×448), 135 of 640×(256×192), 43 of 640×(128×64) and 41.2 of 8×(1024×960),
-    which give its time on a full device. Narrow blocks were not measured: they are taken to gain what they do in the
-    other kernel, 531 : 621 at 640×512.
-    """
-    if not device.warpgroup_products or columns % 2:
-        return None
-    strips = math.ceil(columns / 64)
-    groups = 2 if rows <= 256 else 4
-    blocks = math.ceil(rows / (128 * groups))
-    if blocks > 8 or (blocks > 1 and batch * strips * blocks > device.multiprocessors):
-        return None
-    slots = device.multiprocessors * 4 // groups if blocks == 1 else device.multiprocessors // 16 * (16 // blocks)
-    rounds = min(
-        math.ceil(batch * clusters / slots) * (math.ceil(strips / clusters) + 0.6)
-        for clusters in range(1, min(strips, slots) + 1)
-    )
-    held = min(rows, 512)
-    latency, issue = 4000 + 11 * held, 4900 + (29 if groups == 2 else 21) * held
-    full = min(1.0, batch * strips * blocks * groups / (4 * device.multiprocessors))
-    return 1e-9 * (_LAUNCH + rounds * max(latency, full * issue) * (1 if width > 32 else 0.855))
 
 
 def matmul_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:

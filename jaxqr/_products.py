@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from jaxqr import _blocked, _targets, wy
+from jaxqr._kernels import MAX_FUSED_WIDTH
 from jaxqr._operation import check_dtype, check_implementation, operation
 from jaxqr._triangular import unit_upper_inverse
 
@@ -194,10 +195,18 @@ def _on_platform(
     return in_jax(h, *others)
 
 
+def _width(reflectors: int) -> int:
+    """Reflectors of a block: wide blocks make large products, but their triangles cost more, in time and in accuracy.
+
+    With 64, Q of min(i, j) at 100 × 70 has six times LAPACK's error; with 32 less than twice.
+    """
+    if reflectors <= 128:
+        return 32
+    return 64 if reflectors <= 512 else 128
+
+
 # By this package's kernels, for float32 arrays with one batch dimension.
 
-
-_WIDTH = 64  # reflectors of a block, the widest that the update takes
 
 # Blocks that one launch makes: enough to fill a device. More would take more memory at a time.
 _BLOCKS = 256
@@ -206,12 +215,13 @@ _BLOCKS = 256
 def _fused_blocks(h: jax.Array, tau: jax.Array, *, backward: bool) -> Iterator[tuple[int, _targets.Reflectors]]:
     """``(offset, reflectors)`` of every block, from the first or from the last to the other end."""
     batch, k = h.shape[0], tau.shape[-1]
-    offsets = range(0, k, _WIDTH)
+    width = min(_width(k), MAX_FUSED_WIDTH)
+    offsets = range(0, k, width)
     at_once = -(-_BLOCKS // batch) if isinstance(batch, int) else 1
     groups = [offsets[i : i + at_once] for i in range(0, len(offsets), at_once)]
     h, step = _blocked.as_operand(h), -1 if backward else 1
     for group in groups[::step]:
-        widths = [min(_WIDTH, k - offset) for offset in group]
+        widths = [min(width, k - offset) for offset in group]
         made = _targets.reflectors(h, tau, offset=group[0], widths=widths)
         yield from zip(group[::step], made[::step], strict=True)
 
@@ -243,16 +253,6 @@ def _fused_multiply(h: jax.Array, tau: jax.Array, c: jax.Array, *, left: bool, t
 
 
 # The same by matrix products, all factors T at once.
-
-
-def _width(reflectors: int) -> int:
-    """Reflectors of a block: wide blocks make large products, but their triangles cost more, in time and in accuracy.
-
-    With 64, Q of min(i, j) at 100 × 70 has six times LAPACK's error; with 32 less than twice.
-    """
-    if reflectors <= 128:
-        return 32
-    return 64 if reflectors <= 512 else 128
 
 
 def _matmul_blocks(h: jax.Array, tau: jax.Array) -> list[tuple[int, jax.Array, jax.Array]]:

@@ -148,8 +148,8 @@ class Schedule:
 
 _KIB = 1024
 _DEVICES = (
-    Device("H200", 132, 227 * _KIB, 4.3e12, 58e12, clusters=16, warpgroup_products=True),
-    Device("H100", 132, 227 * _KIB, 2.9e12, 58e12, clusters=8, warpgroup_products=True),
+    Device("H200", 132, 227 * _KIB, 4.3e12, 58e12, clusters=16),
+    Device("H100", 132, 227 * _KIB, 2.9e12, 58e12, clusters=8),
     Device("B200", 148, 227 * _KIB, 7.0e12, 70e12, clusters=8),
     Device("A100", 108, 163 * _KIB, 1.6e12, 18e12),
     Device("A10", 72, 99 * _KIB, 0.5e12, 20e12),

@@ -220,7 +220,7 @@ def test_lowering_for_cuda_without_a_gpu():
         traced = jax.jit(lambda *x, function=function: function(*x)).trace(*arguments)
         on_cuda, on_cpu = (traced.lower(lowering_platforms=(platform,)).as_text() for platform in ("cuda", "cpu"))
         assert on_cuda.count(f"@{_targets.REFLECTORS}") == 1
-        assert on_cuda.count(f"@{_targets.BLOCK_REFLECTOR}") == 2
+        assert on_cuda.count(f"@{_targets.BLOCK_REFLECTOR}") == 3
         assert "dot_general" not in on_cuda
         assert target in on_cpu
         assert "@jaxqr" not in on_cpu

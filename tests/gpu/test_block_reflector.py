@@ -8,7 +8,6 @@ import pytest
 
 from jaxqr import _targets
 from tests import matrices
-from tests.gpu.tools import launched_kernels
 from tests.reference import DENORMAL, EPS, assert_same_bits, larft
 
 pytestmark = pytest.mark.gpu
@@ -117,30 +116,6 @@ def test_update_of_many_matrices(shape, copies):
     errors, norms = job.errors(job.run(c, True), c), np.linalg.norm(c.astype(np.float64), axis=-2)
     yardstick = job.errors(job.apply(c, np.float32), c)
     assert (errors <= np.maximum(10 * EPS * norms, 5 * yardstick)).all()
-
-
-@pytest.mark.parametrize(
-    ("shape", "batch", "resident"),
-    [
-        ((512, 130, 0, 64, 64, 130), 500, True),  # one thread block has all rows
-        ((2048, 130, 0, 64, 64, 130), 2, True),  # eight clusters of four thread blocks
-        ((2048, 130, 0, 64, 64, 130), 100, False),  # too many strips for clusters
-        ((4100, 130, 0, 64, 64, 130), 2, False),  # too many rows
-        ((512, 129, 0, 64, 64, 129), 2, False),  # odd rows of memory
-    ],
-    ids=str,
-)
-def test_the_kernel_of_a_shape(shape, batch, resident):
-    if jax.devices()[0].compute_capability != "9.0":
-        pytest.skip("the resident kernel is Hopper's")
-    m, n, offset, width, first, last = shape
-    h = np.zeros((batch, m, n), np.float32)
-    v, t = np.zeros((batch, m - offset, 2, -(-width // 8) * 8), np.float16), np.zeros((batch, width, width), np.float32)
-    h, v, t = jax.device_put((h, v, t))
-    run = functools.partial(update, h, v, t, None, None, offset=offset, width=width, first=first, last=last)
-    jax.block_until_ready(run())
-    names = [name for name in launched_kernels(run) if "reflector_kernel" in name]
-    assert [("resident_reflector_kernel" in name) for name in names] == [resident]
 
 
 @at_every_shape
