@@ -36,7 +36,7 @@ class Protocol:
 
     max_calls: int = 50
     repeats: int = 20
-    seconds: float = 4.0
+    seconds: float = 2.0
 
     def calls(self, case: Case) -> int:
         """Inputs of one program: 256 MB of them, at least 3, at most `max_calls`."""
