@@ -110,7 +110,7 @@ def test_update(shape, in_place):
     ids=str,
 )
 def test_update_of_many_matrices(shape, copies):
-    """More strips than an H200 has room for at once: some thread blocks take several."""
+    """More strips than an H200 has room for at once."""
     job = Update(*shape, copies)
     c = np.tile(in_every_class(job.rows, job.columns, 6), (copies, 1, 1))
     errors, norms = job.errors(job.run(c, True), c), np.linalg.norm(c.astype(np.float64), axis=-2)
