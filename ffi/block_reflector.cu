@@ -14,17 +14,22 @@
 //
 // V comes as pairs of halves (reflector_halves.h) and is streamed through kStages tiles of shared memory by
 // asynchronous copies. C is read from memory once and, as far as the L2 cache holds the strips in work, found there by
-// step 4, which therefore starts with what step 2 read last.
+// step 4, which therefore starts with what step 2 read last. On Hopper, where a CTA has all rows of aligned columns, C
+// too goes through shared memory, in and out by bulk copies: what bounds the update is the path to the first-level
+// cache, where fragments of C in global memory take four times as many turns as they fill.
 //
 // Columns are permuted inside every 32: column 16·e + 4·i + j is column 2·i + e of the product's tile j, so that a
 // thread's elements of the four tiles lie side by side in memory, and neighbouring threads' next to them. Every element
 // of C belongs to one thread of one CTA; tiles of V are published and retired by CTA barriers, and no loop's count
-// depends on the data. Resources: 256 threads, at most 128 registers a thread, 91 KB of shared memory at width 64: two
-// CTAs on an SM where there is room for them.
+// depends on the data. Resources: 256 threads, at most 128 registers a thread, 91 or 106 KB of shared memory at width
+// 64: two CTAs on an SM where there is room for them.
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <type_traits>
 
 #include "block_reflector.h"
+#include "bulk_ptx.cuh"
 #include "cluster_ptx.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
@@ -37,7 +42,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kStrip = 64;     // columns of C a CTA: a part of 32 for each warp of a pair
 constexpr int kTileRows = 64;  // rows of V and C at a time
-constexpr int kStages = 3;     // tiles of V in flight
 constexpr int kTilesASum = 16;
 constexpr int kPad = 8;          // halves added to a row, so that eight rows of a matrix load fall into different banks
 constexpr int kColumnTiles = 4;  // tiles of 8 columns a warp
@@ -56,20 +60,11 @@ constexpr bool kClusters = true;
 #else
 constexpr bool kClusters = false;
 #endif
-
-template <int kWidth>
-struct __align__(16) Shared {
-  static constexpr int kPitch = kStrip + 4;
-  __half v[kStages][2][kTileRows][kWidth + kPad];  // high and low parts
-  // First W as two sums of two groups each, then W and T, then the halves of Tᵀ·W.
-  union {
-    float sums[2][kWidth][kPitch];
-    __half weights[2][kWidth][kStrip + kPad];
-  };
-  float scale[kStrip];            // of C's columns: exact powers of two
-  float unit[kStrip];             // what one of the last product counts in a scaled column
-  unsigned magnitude[2][kStrip];  // largest magnitudes of C's and of W's columns, as bits, which order like the values
-};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 == 9
+constexpr bool kBulkCopies = true;
+#else
+constexpr bool kBulkCopies = false;
+#endif
 
 // The `count` elements from `address` on, zeros after them. kAligned: 16-byte aligned, and count is at least 4 or at
 // most 0. kLast: they will not be read again soon.
@@ -94,28 +89,58 @@ __device__ __forceinline__ void store_quad(float* address, int count, float4 val
   }
 }
 
-// Streams one matrix's V, tile after tile, into the stages of shared memory.
-template <int kWidth>
-struct ReflectorStream {
+// Both streams of one matrix's V: the tiles come upwards (direction 1), then downwards (-1). Every thread calls `wait`
+// for each in turn.
+
+template <int width>
+struct CopyStream {
+  static constexpr int kWidth = width, kStages = 3;
+  static constexpr bool kBulk = false;
   static constexpr int kWords = kWidth / 8, kRowStep = kThreads / (2 * kWords), kCount = kTileRows / kRowStep;
-  using Stages = __half (*)[2][kTileRows][kWidth + kPad];
+  using Tile = __half[2][kTileRows][kWidth + kPad];  // high and low parts
+  struct __align__(16) Stages {
+    Tile v[kStages];
+  };
 
-  Stages stages;
+  Stages& stages;
   const __half* next;  // this thread's first word of the next tile
-  int row, row_stride, direction, stage = 0;
+  const int rows;
+  int row, row_stride, direction, stage;
 
-  // `pitch` halves a part of a row; tiles from `tile` on, upwards (direction 1) or downwards (-1).
-  __device__ __forceinline__ ReflectorStream(Stages stages, const __half* halves, int pitch, int tile, int direction)
-      : stages(stages),
-        row(tile * kTileRows + threadIdx.x / (2 * kWords)),
-        row_stride(2 * pitch),
-        direction(direction) {
-    next = halves + row * int64_t{row_stride} + part() * pitch + column();
+  // `rows` rows of two parts of `pitch` halves each.
+  __device__ __forceinline__ CopyStream(Stages& stages, const __half* halves, int rows, int pitch, int)
+      : stages(stages), rows(rows), row_stride(2 * pitch) {
+    begin(halves, 0, 1);
+  }
+  __device__ __forceinline__ void turn(const __half* halves, int tiles) {
+    finish();
+    __syncthreads();
+    begin(halves, tiles - 1, -1);
+  }
+  __device__ __forceinline__ void finish() { ptx::copy_async_wait<0>(); }
+
+  // The tile whose turn it is, once all threads are here; the copy of another one starts.
+  template <int>
+  __device__ __forceinline__ const Tile& wait(int) {
+    ptx::copy_async_wait<kStages - 2>();
+    __syncthreads();
+    start();
+    return stages.v[stage];  // the oldest of kStages
+  }
+  __device__ static const __half* at(const Tile& v, int part, int row, int column) { return &v[part][row][column]; }
+
+ private:
+  __device__ __forceinline__ void begin(const __half* halves, int tile, int to) {
+    row = tile * kTileRows + thread() / (2 * kWords);
+    next = halves + row * int64_t{row_stride} + part() * (row_stride / 2) + column();
+    direction = to;
+    stage = 0;
+    for (int i = 0; i < kStages - 1; ++i) start();
   }
 
   // Starts the copy of the next tile; zeros where V has no rows. One group of copies, also where nothing is left.
-  __device__ __forceinline__ void start(int rows) {
-    __half* const target = &stages[stage][part()][threadIdx.x / (2 * kWords)][column()];
+  __device__ __forceinline__ void start() {
+    __half* const target = &stages.v[stage][part()][threadIdx.x / (2 * kWords)][column()];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       ptx::copy_async_16(
@@ -128,34 +153,173 @@ struct ReflectorStream {
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
 
-  // The tile whose turn it is, once all threads are here; the copy of another one starts.
- __device__ __forceinline__ __half (*wait(int rows)) [kTileRows][kWidth + kPad] {
-   ptx::copy_async_wait<kStages - 2>();
-   __syncthreads();
-   start(rows);
-   return stages[stage];  // the oldest of kStages
- }
-
- private :
-     // Not kept in registers.
-     __device__ static int thread() {
-    return ptx::recomputed(static_cast<int>(threadIdx.x));
-  }
+  // Not kept in registers.
+  __device__ static int thread() { return ptx::recomputed(static_cast<int>(threadIdx.x)); }
   __device__ static int column() { return thread() % kWords * 8; }
   __device__ static int part() { return thread() / kWords % 2; }
 };
 
+// Both V and C by bulk copies, a copy for each row. Every thread has the fragments of C's next tile in registers, or
+// back in their place, before it waits for the next tile of V; so that one barrier of the CTA a tile retires both.
+//
+// A stage's first fill belongs to the phase of parity 0, and tile i to that of parity i / kStages, modulo 2, also on
+// the way back: it is as many fills away from the last one, which counts for both ways, as it was on the way there.
+template <int width>
+struct BulkStream {
+  static constexpr int kWidth = width, kStages = 2;
+  static constexpr bool kBulk = true;
+  static constexpr int kRowPitch = kStrip + 4, kOddRows = kTileRows / 2 * kRowPitch + 16;
+  using Tile = __half[kTileRows][2 * kWidth + kPad];  // a row's high parts, then its low parts
+  struct __align__(16) Stages {
+    Tile v[kStages];
+    float c[kStages][kOddRows + kTileRows / 2 * kRowPitch];
+    uint64_t v_full[kStages], c_full[kStages];
+    const __half* halves;  // registers are short
+    const float* source;
+    float* target;
+  };
+
+  Stages& stages;
+  const int rows, pitch, tiles, columns;
+  const int64_t row_stride;
+
+  // `rows` rows of two parts of `pitch` halves each, and of `columns` columns.
+  __device__ __forceinline__ BulkStream(Stages& stages, const __half* halves, int rows, int pitch, int tiles,
+                                        const float* source, float* target, int64_t row_stride, int columns)
+      : stages(stages), rows(rows), pitch(pitch), tiles(tiles), columns(columns), row_stride(row_stride) {
+    // Right of V's columns zeros stay. Below its last row they do too, or rows of an earlier tile, which meet zeros of
+    // C and have no other effect.
+    if (pitch < kWidth || rows < kStages * kTileRows) {
+      for (int i = threadIdx.x; i < static_cast<int>(sizeof stages.v / sizeof(uint4)); i += kThreads)
+        reinterpret_cast<uint4*>(stages.v)[i] = {};
+    }
+    if (threadIdx.x == 0) {
+      stages.halves = halves;
+      stages.source = source;
+      stages.target = target;
+      for (int i = 0; i < kStages; ++i) {
+        ptx::mbarrier_init(&stages.v_full[i], 1);
+        ptx::mbarrier_init(&stages.c_full[i], 1);
+      }
+    }
+    ptx::publish_to_copies();
+    __syncthreads();
+    for (int tile = 0; tile < min(kStages, tiles); ++tile) {
+      fill_c(tile);
+      fill_v(tile);
+    }
+  }
+
+  // Where a row of C's tile is: such that neither the fragments of the first product (rows 2i, i = 0 … 3, and quads 4
+  // apart) nor those of the second one (two rows, four quads) meet in a bank.
+  __device__ static int place(int row) { return row / 2 * kRowPitch + row % 2 * kOddRows; }
+
+  // V's tile, once all threads are here and it is there. Copies into and out of what they have left start.
+  template <int kDirection>
+  __device__ __forceinline__ const Tile& wait(int tile) {
+    __syncthreads();
+    if constexpr (kDirection > 0) {
+      if (tile + kStages < tiles) fill_c(tile + kStages);
+      if (tile > 0 && tile + 1 < tiles) fill_v(tile + 1);
+    } else if (tile + 1 < tiles) {
+      store_c(tile + 1);
+      if (tile > 0) fill_v(tile - 1);
+    }
+    ptx::mbarrier_wait(&stages.v_full[stage_of(tile)], parity_of(tile));
+    return stages.v[stage_of(tile)];
+  }
+
+  __device__ static const __half* at(const Tile& v, int part, int row, int column) {
+    return &v[row][part * kWidth + column];
+  }
+
+  // C's tile, once it is there.
+  __device__ __forceinline__ float* wait_c(int tile) {
+    ptx::mbarrier_wait(&stages.c_full[stage_of(tile)], parity_of(tile));
+    return stages.c[stage_of(tile)];
+  }
+
+  // Below `tile`, on the way back: the next one, into the stage from which the last one was stored.
+  __device__ __forceinline__ void follow_c(int tile) {
+    if (tile > 0 && tile + 1 < tiles) {
+      ptx::store_bulk_wait_read();
+      fill_c(tile - 1);
+    }
+  }
+
+  __device__ __forceinline__ void finish() {
+    __syncthreads();
+    store_c(0);
+    ptx::store_bulk_wait_read();
+  }
+
+ private:
+  __device__ static int stage_of(int tile) { return static_cast<unsigned>(tile) % kStages; }
+  __device__ static unsigned parity_of(int tile) { return static_cast<unsigned>(tile) / kStages % 2; }
+  // The first lanes of each warp copy a row of a tile each.
+  __device__ static int thread() { return ptx::recomputed(static_cast<int>(threadIdx.x)); }
+  __device__ static bool copies() { return thread() % 32 < kTileRows / (kThreads / 32); }
+  __device__ static int copied_row() { return thread() % 32 + thread() / 32 * (kTileRows / (kThreads / 32)); }
+  __device__ __forceinline__ int tile_rows(int tile) const { return min(rows - tile * kTileRows, kTileRows); }
+
+  // As a whole, or part by part where these do not lie side by side in shared memory too.
+  __device__ __forceinline__ void fill_v(int tile) {
+    const int stage = stage_of(tile), row = copied_row();
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(&stages.v_full[stage], tile_rows(tile) * 4 * pitch);
+    if (copies() && row < tile_rows(tile)) {
+      const __half* const source = stages.halves + (tile * kTileRows + row) * int64_t{2} * pitch;
+      __half* const target = stages.v[stage][row];
+      const bool whole = pitch == kWidth;
+      ptx::copy_bulk(target, source, pitch * (whole ? 4 : 2), &stages.v_full[stage]);
+      if (!whole) ptx::copy_bulk(target + kWidth, source + pitch, pitch * 2, &stages.v_full[stage]);
+    }
+  }
+  __device__ __forceinline__ void fill_c(int tile) {
+    const int stage = stage_of(tile), row = copied_row();
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(&stages.c_full[stage], tile_rows(tile) * columns * 4);
+    if (copies() && row < tile_rows(tile)) {
+      ptx::copy_bulk(&stages.c[stage][place(row)], stages.source + (tile * kTileRows + row) * row_stride, columns * 4,
+                     &stages.c_full[stage]);
+    }
+  }
+  __device__ __forceinline__ void store_c(int tile) {
+    const int row = copied_row();
+    if (copies() && row < tile_rows(tile)) {
+      ptx::store_bulk(stages.target + (tile * kTileRows + row) * row_stride, &stages.c[stage_of(tile)][place(row)],
+                      columns * 4);
+    }
+    ptx::store_bulk_commit();
+  }
+};
+
+template <typename Stream>
+struct __align__(16) Shared {
+  static constexpr int kWidth = Stream::kWidth, kPitch = kStrip + 4;
+  typename Stream::Stages stages;
+  // First W as two sums of two groups each, then W and T, then the halves of Tᵀ·W.
+  union {
+    float sums[2][kWidth][kPitch];
+    __half weights[2][kWidth][kStrip + kPad];
+  };
+  float scale[kStrip];            // of C's columns: exact powers of two
+  float unit[kStrip];             // what one of the last product counts in a scaled column
+  unsigned magnitude[2][kStrip];  // largest magnitudes of C's and of W's columns, as bits, which order like the values
+};
+
 // kShared: the CTAs of a cluster share the rows of a strip.
-template <int kWidth, bool kAligned, bool kShared>
+template <typename Stream, bool kAligned, bool kShared>
 __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     block_reflector_kernel(float* h, const __half* halves, const float* t, bool transpose, float* scales,
                            bool make_scales, float column_scale, const float* src, int64_t matrix_stride,
                            int64_t row_stride, int matrix_rows, int width, int pitch, int first, int columns,
                            int strips) {
+  constexpr int kWidth = Stream::kWidth;
   if constexpr (kShared && !kClusters) return;
+  // Not launched: where there are bulk copies they take all aligned cases of one CTA a strip.
+  if constexpr (kAligned && !kShared && Stream::kBulk != kBulkCopies) return;
   static_assert(kWidth % 32 == 0 && kWidth <= kMaxBlockReflectorWidth, "the quads of W's rows cover the warps");
   extern __shared__ __align__(16) unsigned char shared_memory[];
-  Shared<kWidth>& shared = *reinterpret_cast<Shared<kWidth>*>(shared_memory);
+  Shared<Stream>& shared = *reinterpret_cast<Shared<Stream>*>(shared_memory);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int lane_row = lane / 4, lane_pair = lane % 4;       // of a fragment
@@ -189,9 +353,14 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     ptx::cluster_wait();
   };
 
-  using Stream = ReflectorStream<kWidth>;
-  Stream stream(shared.v, own_halves(), pitch, 0, 1);
-  for (int i = 0; i < kStages - 1; ++i) stream.start(rows);
+  Stream stream = [&] {
+    if constexpr (Stream::kBulk) {
+      return Stream(shared.stages, own_halves(), rows, pitch, tiles, src + own_corner(), h + own_corner(), row_stride,
+                    strip_columns);
+    } else {
+      return Stream(shared.stages, own_halves(), rows, pitch, tiles);
+    }
+  }();
 
   // Scales.
   if (threadIdx.x < 2 * kStrip) (&shared.magnitude[0][0])[threadIdx.x] = 0;
@@ -240,23 +409,30 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
 
   // W = Vᵀ·C.
   {
-    int row = row_group * 16 + lane_pair * 2;  // of the next tile's fragment: this row and 1, 8 and 9 below
+    const int first_row = row_group * 16 + lane_pair * 2;  // of a tile's fragment: this row and 1, 8 and 9 below
+    int next_row = first_row;
     const int column = part + lane_row % 2 * 16 + lane_row / 2 * 4, count = strip_columns - column;
-    const float* source = src + own_corner() + row * row_stride + column;
+    const float* source = src + own_corner() + first_row * row_stride + column;
     float4 c[4];
-    const auto load_c = [&] {
+    const auto load_c = [&](int tile) {
+      const int row = Stream::kBulk ? tile * kTileRows + first_row : next_row;  // whichever takes fewer registers
+      [[maybe_unused]] const float* staged = nullptr;
+      if constexpr (Stream::kBulk) staged = stream.wait_c(tile) + Stream::place(first_row) + column;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         constexpr int kBelow[4] = {0, 1, 8, 9};
-        c[i] = load_quad<kAligned>(source + kBelow[i] * row_stride, row + kBelow[i] < rows ? count : 0);
+        const int below = kBelow[i];
+        const float* place = source + below * row_stride;
+        if constexpr (Stream::kBulk) place = staged + Stream::place(below);
+        c[i] = load_quad<kAligned>(place, row + below < rows ? count : 0);
       }
-      row += kTileRows;
+      next_row += kTileRows;
       source += kTileRows * row_stride;
     };
-    load_c();
+    load_c(0);
     float w[kWidth / 16][kColumnTiles][4] = {};
     for (int tile = 0; tile < tiles; ++tile) {
-      auto* const v = stream.wait(rows);
+      const auto& v = stream.template wait<1>(tile);
       const float4 scale = ptx::load_shared_again(&shared.scale[column]);
       uint32_t c_high[kColumnTiles][2], c_low[kColumnTiles][2];
 #pragma unroll
@@ -269,13 +445,13 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
         c_low[j][0] = parts.low.x;
         c_low[j][1] = parts.low.y;
       }
-      if (tile + 1 < tiles) load_c();
+      if (!Stream::kBulk && tile + 1 < tiles) load_c(tile + 1);
 #pragma unroll
       for (int i = 0; i < kWidth / 16; ++i) {
         uint32_t v_high[4], v_low[4];
         const int row = row_group * 16 + matrix_index / 2 * 8 + matrix_row, column = 16 * i + matrix_index % 2 * 8;
-        ptx::load_matrices_transposed(v_high, &v[0][row][column]);
-        ptx::load_matrices_transposed(v_low, &v[1][row][column]);
+        ptx::load_matrices_transposed(v_high, Stream::at(v, 0, row, column));
+        ptx::load_matrices_transposed(v_low, Stream::at(v, 1, row, column));
         float product[kColumnTiles][4] = {};
         mma_split(product, v_high, v_low, c_high, c_low);
 #pragma unroll
@@ -305,17 +481,16 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
           __syncthreads();
         }
       }
+      if (Stream::kBulk && tile + 1 < tiles) load_c(tile + 1);
     }
   }
-  ptx::copy_async_wait<0>();
-  __syncthreads();
-  stream = Stream(shared.v, own_halves(), pitch, tiles - 1, -1);
-  for (int i = 0; i < kStages - 1; ++i) stream.start(rows);
+
+  if constexpr (!Stream::kBulk) stream.turn(own_halves(), tiles);
 
   // Both sums become W, and T takes the place of the second.
   float* const w = &shared.sums[0][0][0];
   float* const t_shared = &shared.sums[1][0][0];
-  constexpr int kPitch = Shared<kWidth>::kPitch;
+  constexpr int kPitch = Shared<Stream>::kPitch;
   for (int index = threadIdx.x; index < kWidth * kStrip; index += kThreads) {
     const int i = index / kStrip * kPitch + index % kStrip;
     w[i] = (w[i] + t_shared[i]) * (1.0f / kReflectorScale);
@@ -434,21 +609,29 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       }
       source -= kTileRows * row_stride;
     };
-    load_c(row);
+    if constexpr (!Stream::kBulk) load_c(row);
     for (int tile = tiles - 1; tile >= 0; --tile) {
-      auto* const v = stream.wait(rows);
-      const float4 old[4] = {c[0], c[1], c[2], c[3]};
-      if (tile > 0) load_c(row - kTileRows);
+      const auto& v = stream.template wait<-1>(tile);
+      float4 old[4] = {c[0], c[1], c[2], c[3]};
+      if (!Stream::kBulk && tile > 0) load_c(row - kTileRows);
       float product[kColumnTiles][4] = {};
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         uint32_t v_high[4], v_low[4], w_low[kColumnTiles][2];
         const int v_row = row_group * 16 + matrix_index % 2 * 8 + matrix_row,
                   v_column = 16 * step + matrix_index / 2 * 8;
-        ptx::load_matrices(v_high, &v[0][v_row][v_column]);
-        ptx::load_matrices(v_low, &v[1][v_row][v_column]);
+        ptx::load_matrices(v_high, Stream::at(v, 0, v_row, v_column));
+        ptx::load_matrices(v_low, Stream::at(v, 1, v_row, v_column));
         load_weights(w_low, 1, step);
         mma_split(product, v_high, v_low, w_high[step], w_low);
+      }
+      [[maybe_unused]] float* staged = nullptr;
+      if constexpr (Stream::kBulk) {
+        stream.follow_c(tile);
+        staged = stream.wait_c(tile) + Stream::place(row_group * 16 + lane_row) + column;
+#pragma unroll
+        for (int q = 0; q < 4; ++q)
+          old[q] = *reinterpret_cast<const float4*>(staged + Stream::place(q / 2 * 8) + q % 2 * 16);
       }
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
@@ -463,11 +646,14 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
             x[j] = fmaf(-product[j][q], shared.unit[place], x[j] * scale) * reciprocal_of_scale(scale);
           }
         }
-        if (row + q / 2 * 8 < rows) {
+        if constexpr (Stream::kBulk) {
+          *reinterpret_cast<float4*>(staged + Stream::place(q / 2 * 8) + q % 2 * 16) = {x[0], x[1], x[2], x[3]};
+        } else if (row + q / 2 * 8 < rows) {
           store_quad<kAligned>(target + q / 2 * 8 * row_stride + q % 2 * 16, count - q % 2 * 16,
                                {x[0], x[1], x[2], x[3]});
         }
       }
+      if constexpr (Stream::kBulk) ptx::publish_to_copies();
       row -= kTileRows;
       target -= kTileRows * row_stride;
     }
@@ -479,7 +665,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   } else {
     update(std::false_type{});
   }
-  ptx::copy_async_wait<0>();
+  stream.finish();
 }
 
 constexpr int64_t kMaxGrid = 0x7fffffff;
@@ -492,11 +678,11 @@ float column_scale(int64_t rows) {
   return scale;
 }
 
-template <int kWidth, bool kAligned, bool kShared>
+template <typename Stream, bool kAligned, bool kShared>
 cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
                    bool transpose, float* scales, bool make_scales, const float* src, cudaStream_t stream) {
-  const auto kernel = block_reflector_kernel<kWidth, kAligned, kShared>;
-  const int shared_bytes = sizeof(Shared<kWidth>);
+  const auto kernel = block_reflector_kernel<Stream, kAligned, kShared>;
+  const int shared_bytes = sizeof(Shared<Stream>);
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
       error != cudaSuccess)
     return error;
@@ -558,6 +744,24 @@ cudaError_t plan_shares(const BlockReflectorShape& shape, int64_t* shares) {
   return cudaSuccess;
 }
 
+// Whether the device runs code that was compiled for Hopper. The runtime is asked once a device.
+cudaError_t has_bulk_copies(bool* has) {
+  constexpr int kDevices = 64;  // whose answers are kept
+  enum : signed char { kUnknown, kNo, kYes };
+  static std::array<std::atomic<signed char>, kDevices> answers{};
+  int device;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  const int answer = device < kDevices ? answers[device].load(std::memory_order_relaxed) : int{kUnknown};
+  *has = answer == kYes;
+  if (answer != kUnknown) return cudaSuccess;
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, block_reflector_kernel<BulkStream<32>, true, false>);
+  if (error != cudaSuccess) return error;
+  *has = attributes.ptxVersion / 10 == 9;
+  if (device < kDevices) answers[device].store(*has ? kYes : kNo, std::memory_order_relaxed);
+  return cudaSuccess;
+}
+
 }  // namespace
 
 cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
@@ -571,11 +775,14 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
   };
   // Whether quads of C are 16-byte aligned and wholly inside or outside.
   const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0;
-  if (!aligned) return launch_width(launch<32, false, false>, launch<64, false, false>, 1);
+  if (!aligned) return launch_width(launch<CopyStream<32>, false, false>, launch<CopyStream<64>, false, false>, 1);
   int64_t shares;
   if (const cudaError_t error = plan_shares(shape, &shares); error != cudaSuccess) return error;
-  return shares > 1 ? launch_width(launch<32, true, true>, launch<64, true, true>, shares)
-                    : launch_width(launch<32, true, false>, launch<64, true, false>, shares);
+  if (shares > 1) return launch_width(launch<CopyStream<32>, true, true>, launch<CopyStream<64>, true, true>, shares);
+  bool bulk;
+  if (const cudaError_t error = has_bulk_copies(&bulk); error != cudaSuccess) return error;
+  return bulk ? launch_width(launch<BulkStream<32>, true, false>, launch<BulkStream<64>, true, false>, 1)
+              : launch_width(launch<CopyStream<32>, true, false>, launch<CopyStream<64>, true, false>, 1);
 }
 
 }  // namespace jaxqr

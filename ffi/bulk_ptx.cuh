@@ -1,0 +1,60 @@
+// Named wrappers of the PTX instructions that copy in bulk between global memory and the CTA's shared memory (sm_90 and
+// later). Addresses and sizes are multiples of 16.
+#ifndef JAXQR_FFI_BULK_PTX_CUH_
+#define JAXQR_FFI_BULK_PTX_CUH_
+
+#include <cstdint>
+
+#include "ptx.cuh"
+
+namespace jaxqr::ptx {
+
+// One arrival, and `bytes` more that the current phase waits for.
+__device__ __forceinline__ void mbarrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(
+                   shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of this parity is complete. What copies of its bytes wrote is there.
+__device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
+  const uint32_t address = shared_address(barrier);
+  uint32_t done;
+  do {
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done)
+                 : "r"(address), "r"(parity)
+                 : "memory");
+  } while (!done);
+}
+
+// Orders what this thread wrote to shared memory, barriers included, before copies that start after a barrier.
+__device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Starts a copy, which completes its bytes of the barrier's current phase.
+__device__ __forceinline__ void copy_bulk(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
+// Starts a copy back, of this thread's next group.
+__device__ __forceinline__ void store_bulk(void* global, const void* shared, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared_address(shared)),
+               "r"(bytes)
+               : "memory");
+}
+
+// The copies back that this thread has started since the last commit become a group.
+__device__ __forceinline__ void store_bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Waits until this thread's groups have read shared memory.
+__device__ __forceinline__ void store_bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+}  // namespace jaxqr::ptx
+
+#endif  // JAXQR_FFI_BULK_PTX_CUH_
