@@ -14,15 +14,18 @@
 //
 // V comes as pairs of halves (reflector_halves.h) and is streamed through kStages tiles of shared memory by
 // asynchronous copies. C is read from memory once and, as far as the L2 cache holds the strips in work, found there by
-// step 4, which therefore starts with what step 2 read last. On Hopper, where a CTA has all rows of aligned columns, C
-// too goes through shared memory, in and out by bulk copies: what bounds the update is the path to the first-level
-// cache, where fragments of C in global memory take four times as many turns as they fill.
+// step 4, which therefore starts with what step 2 read last. On Hopper, where a CTA has all rows of aligned columns, V
+// and C go through shared memory, in and out by tensor copies: what bounds the update is the way to the first-level
+// cache, and there fragments of C in global memory take four times as many turns as they fill.
 //
-// Columns are permuted inside every 32: column 16·e + 4·i + j is column 2·i + e of the product's tile j, so that a
-// thread's elements of the four tiles lie side by side in memory, and neighbouring threads' next to them. Every element
-// of C belongs to one thread of one CTA; tiles of V are published and retired by CTA barriers, and no loop's count
-// depends on the data. Resources: 256 threads, at most 128 registers a thread, 91 or 106 KB of shared memory at width
-// 64: two CTAs on an SM where there is room for them.
+// Columns are permuted inside every 32, so that a thread's elements of the product's four tiles lie side by side in
+// memory: column j of the quad of column 2·i + e of the tiles is in tile j. The quad is 4·e + i, so that neighbouring
+// threads' are side by side too, or where C is in shared memory 2·i + e. Every element of C belongs to one thread of
+// one CTA; tiles of V are published and retired by CTA barriers, and no loop's count depends on the data. Resources:
+// 256 threads, at most 128 registers a thread, 91 or 101 KB of shared memory at width 64: two CTAs on an SM where there
+// is room for them.
+#include <cuda.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -89,13 +92,15 @@ __device__ __forceinline__ void store_quad(float* address, int count, float4 val
   }
 }
 
-// Both streams of one matrix's V: the tiles come upwards (direction 1), then downwards (-1). Every thread calls `wait`
-// for each in turn.
+// Streams of one matrix's V, CopyStream, or of V and C: the tiles come upwards (direction 1), then downwards (-1).
+// Every thread calls `wait` for each in turn.
 
 template <int width>
 struct CopyStream {
   static constexpr int kWidth = width, kStages = 3;
   static constexpr bool kBulk = false;
+  static constexpr int kOddQuad = 16, kQuadPair = 4;
+  struct Maps {};
   static constexpr int kWords = kWidth / 8, kRowStep = kThreads / (2 * kWords), kCount = kTileRows / kRowStep;
   using Tile = __half[2][kTileRows][kWidth + kPad];  // high and low parts
   struct __align__(16) Stages {
@@ -127,7 +132,8 @@ struct CopyStream {
     start();
     return stages.v[stage];  // the oldest of kStages
   }
-  __device__ static const __half* at(const Tile& v, int part, int row, int column) { return &v[part][row][column]; }
+  static constexpr int kLowParts = kTileRows * (kWidth + kPad);  // from high ones
+  __device__ static const __half* at(const Tile& v, int row, int column) { return &v[0][row][column]; }
 
  private:
   __device__ __forceinline__ void begin(const __half* halves, int tile, int to) {
@@ -159,8 +165,12 @@ struct CopyStream {
   __device__ static int part() { return thread() / kWords % 2; }
 };
 
-// Both V and C by bulk copies, a copy for each row. Every thread has the fragments of C's next tile in registers, or
-// back in their place, before it waits for the next tile of V; so that one barrier of the CTA a tile retires both.
+// Both V and C by copies of whole tiles, which bring zeros from outside the matrices. Every thread has the fragments of
+// C's next tile in registers, or back in their place, before it waits for the next tile of V; so that one barrier of
+// the CTA a tile retires both.
+//
+// Tiles are swizzled: a row is 128 bytes (or 64, of V at width 32), in which 16-byte word i of row r is at i ^ r % 8
+// (or i ^ r / 2 % 4), so that no 8 words that are loaded together meet in a bank.
 //
 // A stage's first fill belongs to the phase of parity 0, and tile i to that of parity i / kStages, modulo 2, also on
 // the way back: it is as many fills away from the last one, which counts for both ways, as it was on the way there.
@@ -168,80 +178,76 @@ template <int width>
 struct BulkStream {
   static constexpr int kWidth = width, kStages = 2;
   static constexpr bool kBulk = true;
-  static constexpr int kRowPitch = kStrip + 4, kOddRows = kTileRows / 2 * kRowPitch + 16;
-  using Tile = __half[kTileRows][2 * kWidth + kPad];  // a row's high parts, then its low parts
-  struct __align__(16) Stages {
+  static constexpr int kOddQuad = 4, kQuadPair = 8;    // columns from quad 0 to those of columns 1 and 2 of the tiles
+  using Tile = __half[2][kTileRows][kWidth];           // high and low parts
+  using ColumnTile = float[2][kTileRows][kStrip / 2];  // left and right half
+  struct __align__(1024) Stages {
     Tile v[kStages];
-    float c[kStages][kOddRows + kTileRows / 2 * kRowPitch];
+    ColumnTile c[kStages];
     uint64_t v_full[kStages], c_full[kStages];
-    const __half* halves;  // registers are short
-    const float* source;
-    float* target;
+  };
+  // Of V's [matrix][row][part][column], and of [matrix][row][column] of C before and after.
+  struct Maps {
+    CUtensorMap v, source, target;
   };
 
   Stages& stages;
-  const int rows, pitch, tiles, columns;
-  const int64_t row_stride;
+  const Maps& maps;
+  const int strips, tiles;
 
-  // `rows` rows of two parts of `pitch` halves each, and of `columns` columns.
-  __device__ __forceinline__ BulkStream(Stages& stages, const __half* halves, int rows, int pitch, int tiles,
-                                        const float* source, float* target, int64_t row_stride, int columns)
-      : stages(stages), rows(rows), pitch(pitch), tiles(tiles), columns(columns), row_stride(row_stride) {
-    // Right of V's columns zeros stay. Below its last row they do too, or rows of an earlier tile, which meet zeros of
-    // C and have no other effect.
-    if (pitch < kWidth || rows < kStages * kTileRows) {
-      for (int i = threadIdx.x; i < static_cast<int>(sizeof stages.v / sizeof(uint4)); i += kThreads)
-        reinterpret_cast<uint4*>(stages.v)[i] = {};
-    }
+  __device__ __forceinline__ BulkStream(Stages& stages, const Maps& maps, int strips, int tiles)
+      : stages(stages), maps(maps), strips(strips), tiles(tiles) {
     if (threadIdx.x == 0) {
-      stages.halves = halves;
-      stages.source = source;
-      stages.target = target;
       for (int i = 0; i < kStages; ++i) {
         ptx::mbarrier_init(&stages.v_full[i], 1);
         ptx::mbarrier_init(&stages.c_full[i], 1);
       }
+      ptx::publish_to_copies();
+      for (int tile = 0; tile < min(kStages, tiles); ++tile) {
+        fill_c(tile);
+        fill_v(tile);
+      }
     }
-    ptx::publish_to_copies();
     __syncthreads();
-    for (int tile = 0; tile < min(kStages, tiles); ++tile) {
-      fill_c(tile);
-      fill_v(tile);
-    }
   }
-
-  // Where a row of C's tile is: such that neither the fragments of the first product (rows 2i, i = 0 … 3, and quads 4
-  // apart) nor those of the second one (two rows, four quads) meet in a bank.
-  __device__ static int place(int row) { return row / 2 * kRowPitch + row % 2 * kOddRows; }
 
   // V's tile, once all threads are here and it is there. Copies into and out of what they have left start.
   template <int kDirection>
   __device__ __forceinline__ const Tile& wait(int tile) {
     __syncthreads();
-    if constexpr (kDirection > 0) {
-      if (tile + kStages < tiles) fill_c(tile + kStages);
-      if (tile > 0 && tile + 1 < tiles) fill_v(tile + 1);
-    } else if (tile + 1 < tiles) {
-      store_c(tile + 1);
-      if (tile > 0) fill_v(tile - 1);
+    if (threadIdx.x == 0) {
+      if constexpr (kDirection > 0) {
+        if (tile + kStages < tiles) fill_c(tile + kStages);
+        if (tile > 0 && tile + 1 < tiles) fill_v(tile + 1);
+      } else if (tile + 1 < tiles) {
+        store_c(tile + 1);
+        if (tile > 0) fill_v(tile - 1);
+      }
     }
     ptx::mbarrier_wait(&stages.v_full[stage_of(tile)], parity_of(tile));
     return stages.v[stage_of(tile)];
   }
-
-  __device__ static const __half* at(const Tile& v, int part, int row, int column) {
-    return &v[row][part * kWidth + column];
+  static constexpr int kLowParts = kTileRows * kWidth;  // from high ones
+  // `column` is a multiple of 8. (Columns 16 apart: a single place and constants.)
+  __device__ static const __half* at(const Tile& v, int row, int column) {
+    const int swizzle = kWidth == 64 ? row % 8 : row / 2 % 4;
+    const int place = row * kWidth + (column / 8 % 2 ^ swizzle) * 8;
+    return &v[0][0][0] + (place ^ column / 16 * 16);
   }
 
   // C's tile, once it is there.
-  __device__ __forceinline__ float* wait_c(int tile) {
+  __device__ __forceinline__ ColumnTile& wait_c(int tile) {
     ptx::mbarrier_wait(&stages.c_full[stage_of(tile)], parity_of(tile));
     return stages.c[stage_of(tile)];
   }
+  // `column` is a multiple of 4.
+  __device__ static float4* at(ColumnTile& c, int row, int column) {
+    return reinterpret_cast<float4*>(&c[column / (kStrip / 2)][row][(column / 4 % 8 ^ row % 8) * 4]);
+  }
 
-  // Below `tile`, on the way back: the next one, into the stage from which the last one was stored.
+  // On the way back: the tile below comes into the stage from which the one above was stored.
   __device__ __forceinline__ void follow_c(int tile) {
-    if (tile > 0 && tile + 1 < tiles) {
+    if (threadIdx.x == 0 && tile > 0 && tile + 1 < tiles) {
       ptx::store_bulk_wait_read();
       fill_c(tile - 1);
     }
@@ -249,51 +255,41 @@ struct BulkStream {
 
   __device__ __forceinline__ void finish() {
     __syncthreads();
-    store_c(0);
-    ptx::store_bulk_wait_read();
+    if (threadIdx.x == 0) {
+      store_c(0);
+      ptx::store_bulk_wait_read();
+    }
   }
 
  private:
   __device__ static int stage_of(int tile) { return static_cast<unsigned>(tile) % kStages; }
   __device__ static unsigned parity_of(int tile) { return static_cast<unsigned>(tile) / kStages % 2; }
-  // The first lanes of each warp copy a row of a tile each.
-  __device__ static int thread() { return ptx::recomputed(static_cast<int>(threadIdx.x)); }
-  __device__ static bool copies() { return thread() % 32 < kTileRows / (kThreads / 32); }
-  __device__ static int copied_row() { return thread() % 32 + thread() / 32 * (kTileRows / (kThreads / 32)); }
-  __device__ __forceinline__ int tile_rows(int tile) const { return min(rows - tile * kTileRows, kTileRows); }
+  __device__ static int block() { return ptx::recomputed(static_cast<int>(blockIdx.x)); }
 
-  // As a whole, or part by part where these do not lie side by side in shared memory too.
   __device__ __forceinline__ void fill_v(int tile) {
-    const int stage = stage_of(tile), row = copied_row();
-    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(&stages.v_full[stage], tile_rows(tile) * 4 * pitch);
-    if (copies() && row < tile_rows(tile)) {
-      const __half* const source = stages.halves + (tile * kTileRows + row) * int64_t{2} * pitch;
-      __half* const target = stages.v[stage][row];
-      const bool whole = pitch == kWidth;
-      ptx::copy_bulk(target, source, pitch * (whole ? 4 : 2), &stages.v_full[stage]);
-      if (!whole) ptx::copy_bulk(target + kWidth, source + pitch, pitch * 2, &stages.v_full[stage]);
-    }
+    const int stage = stage_of(tile);
+    ptx::mbarrier_arrive_expect(&stages.v_full[stage], sizeof(Tile));
+    for (int part = 0; part < 2; ++part)
+      ptx::copy_tensor(stages.v[stage][part], &maps.v, 0, part, tile * kTileRows, block() / strips,
+                       &stages.v_full[stage]);
   }
   __device__ __forceinline__ void fill_c(int tile) {
-    const int stage = stage_of(tile), row = copied_row();
-    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(&stages.c_full[stage], tile_rows(tile) * columns * 4);
-    if (copies() && row < tile_rows(tile)) {
-      ptx::copy_bulk(&stages.c[stage][place(row)], stages.source + (tile * kTileRows + row) * row_stride, columns * 4,
-                     &stages.c_full[stage]);
-    }
+    const int stage = stage_of(tile);
+    ptx::mbarrier_arrive_expect(&stages.c_full[stage], sizeof(ColumnTile));
+    for (int half = 0; half < 2; ++half)
+      ptx::copy_tensor(stages.c[stage][half], &maps.source, block() % strips * kStrip + half * (kStrip / 2),
+                       tile * kTileRows, block() / strips, &stages.c_full[stage]);
   }
   __device__ __forceinline__ void store_c(int tile) {
-    const int row = copied_row();
-    if (copies() && row < tile_rows(tile)) {
-      ptx::store_bulk(stages.target + (tile * kTileRows + row) * row_stride, &stages.c[stage_of(tile)][place(row)],
-                      columns * 4);
-    }
+    for (int half = 0; half < 2; ++half)
+      ptx::store_tensor(&maps.target, block() % strips * kStrip + half * (kStrip / 2), tile * kTileRows,
+                        block() / strips, stages.c[stage_of(tile)][half]);
     ptx::store_bulk_commit();
   }
 };
 
 template <typename Stream>
-struct __align__(16) Shared {
+struct Shared {
   static constexpr int kWidth = Stream::kWidth, kPitch = kStrip + 4;
   typename Stream::Stages stages;
   // First W as two sums of two groups each, then W and T, then the halves of Tᵀ·W.
@@ -312,13 +308,13 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     block_reflector_kernel(float* h, const __half* halves, const float* t, bool transpose, float* scales,
                            bool make_scales, float column_scale, const float* src, int64_t matrix_stride,
                            int64_t row_stride, int matrix_rows, int width, int pitch, int first, int columns,
-                           int strips) {
+                           int strips, const __grid_constant__ typename Stream::Maps maps) {
   constexpr int kWidth = Stream::kWidth;
   if constexpr (kShared && !kClusters) return;
   // Not launched: where there are bulk copies they take all aligned cases of one CTA a strip.
   if constexpr (kAligned && !kShared && Stream::kBulk != kBulkCopies) return;
   static_assert(kWidth % 32 == 0 && kWidth <= kMaxBlockReflectorWidth, "the quads of W's rows cover the warps");
-  extern __shared__ __align__(16) unsigned char shared_memory[];
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
   Shared<Stream>& shared = *reinterpret_cast<Shared<Stream>*>(shared_memory);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -329,7 +325,6 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   const int strip = static_cast<int>(blockIdx.x % strips) * kStrip;
   const int strip_columns = min(columns - strip, kStrip);
   int rows = matrix_rows, tiles = (rows + kTileRows - 1) / kTileRows;
-  t += matrix * width * width;
   scales += strip;
   int skipped = 0;  // rows, which other CTAs have
   if constexpr (kShared && kClusters) {
@@ -355,8 +350,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
 
   Stream stream = [&] {
     if constexpr (Stream::kBulk) {
-      return Stream(shared.stages, own_halves(), rows, pitch, tiles, src + own_corner(), h + own_corner(), row_stride,
-                    strip_columns);
+      return Stream(shared.stages, maps, strips, tiles);
     } else {
       return Stream(shared.stages, own_halves(), rows, pitch, tiles);
     }
@@ -410,24 +404,28 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   // W = Vᵀ·C.
   {
     const int first_row = row_group * 16 + lane_pair * 2;  // of a tile's fragment: this row and 1, 8 and 9 below
-    int next_row = first_row;
-    const int column = part + lane_row % 2 * 16 + lane_row / 2 * 4, count = strip_columns - column;
+    int row = first_row;                                   // of the next tile
+    const int column = part + lane_row % 2 * Stream::kOddQuad + lane_row / 2 * Stream::kQuadPair,
+              count = strip_columns - column;
     const float* source = src + own_corner() + first_row * row_stride + column;
     float4 c[4];
-    const auto load_c = [&](int tile) {
-      const int row = Stream::kBulk ? tile * kTileRows + first_row : next_row;  // whichever takes fewer registers
-      [[maybe_unused]] const float* staged = nullptr;
-      if constexpr (Stream::kBulk) staged = stream.wait_c(tile) + Stream::place(first_row) + column;
+    const auto load_c = [&]([[maybe_unused]] int tile) {
+      constexpr int kBelow[4] = {0, 1, 8, 9};
+      if constexpr (Stream::kBulk) {
+        auto& staged = stream.wait_c(tile);
+        const int thread = ptx::recomputed(static_cast<int>(threadIdx.x));  // registers are short
+        const int part_of_thread =
+            thread / 32 % 2 * 32 + thread / 4 % 2 * Stream::kOddQuad + thread % 32 / 8 * Stream::kQuadPair;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        constexpr int kBelow[4] = {0, 1, 8, 9};
-        const int below = kBelow[i];
-        const float* place = source + below * row_stride;
-        if constexpr (Stream::kBulk) place = staged + Stream::place(below);
-        c[i] = load_quad<kAligned>(place, row + below < rows ? count : 0);
+        for (int i = 0; i < 4; ++i)
+          c[i] = *Stream::at(staged, thread / 64 * 16 + thread % 4 * 2 + kBelow[i], part_of_thread);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          c[i] = load_quad<kAligned>(source + kBelow[i] * row_stride, row + kBelow[i] < rows ? count : 0);
+        row += kTileRows;
+        source += kTileRows * row_stride;
       }
-      next_row += kTileRows;
-      source += kTileRows * row_stride;
     };
     load_c(0);
     float w[kWidth / 16][kColumnTiles][4] = {};
@@ -450,8 +448,9 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       for (int i = 0; i < kWidth / 16; ++i) {
         uint32_t v_high[4], v_low[4];
         const int row = row_group * 16 + matrix_index / 2 * 8 + matrix_row, column = 16 * i + matrix_index % 2 * 8;
-        ptx::load_matrices_transposed(v_high, Stream::at(v, 0, row, column));
-        ptx::load_matrices_transposed(v_low, Stream::at(v, 1, row, column));
+        const __half* const place = Stream::at(v, row, column);
+        ptx::load_matrices_transposed(v_high, place);
+        ptx::load_matrices_transposed(v_low, place + Stream::kLowParts);
         float product[kColumnTiles][4] = {};
         mma_split(product, v_high, v_low, c_high, c_low);
 #pragma unroll
@@ -471,7 +470,8 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
 #pragma unroll
               for (int q = 0; q < 4; ++q) {
                 float4* const place = reinterpret_cast<float4*>(
-                    &shared.sums[row_group % 2][16 * i + q / 2 * 8 + lane_row][part + q % 2 * 16 + lane_pair * 4]);
+                    &shared.sums[row_group % 2][16 * i + q / 2 * 8 + lane_row]
+                                [part + q % 2 * Stream::kOddQuad + lane_pair * Stream::kQuadPair]);
                 const float4 sum = start ? float4{} : *place;
                 *place = {sum.x + w[i][0][q], sum.y + w[i][1][q], sum.z + w[i][2][q], sum.w + w[i][3][q]};
                 w[i][0][q] = w[i][1][q] = w[i][2][q] = w[i][3][q] = 0.0f;
@@ -515,10 +515,11 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     for (int i = 0; i < kQuads; ++i) *reinterpret_cast<float4*>(w + quad(i)) = sums[i];
   }
   __syncthreads();
+  const float* const own_t = t + ptx::recomputed(static_cast<int>(blockIdx.x)) / strips * int64_t{width} * width;
   for (int index = threadIdx.x; index < kWidth * kWidth; index += kThreads) {
     const int i = index / kWidth, j = index % kWidth;
     const int place = transpose ? i * width + j : j * width + i;
-    t_shared[i * kPitch + j] = i < width && j < width ? t[place] : 0.0f;
+    t_shared[i * kPitch + j] = i < width && j < width ? own_t[place] : 0.0f;
   }
   __syncthreads();
 
@@ -556,7 +557,8 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       const float scale = power_of_two_scale(__uint_as_float(shared.magnitude[1][column + c]));
       if (warp == 0) shared.unit[column + c] = reciprocal_of_scale(scale) * (1.0f / (kReflectorScale * kWeightScale));
       const int of_part = (column + c) % 32;
-      const int place = column / 32 * 32 + of_part % 4 * 8 + of_part % 16 / 4 * 2 + of_part / 16;
+      const int tile_column = Stream::kOddQuad == 16 ? of_part % 16 / 4 * 2 + of_part / 16 : of_part / 4;
+      const int place = column / 32 * 32 + of_part % 4 * 8 + tile_column;
 #pragma unroll
       for (int i = 0; i < 4 * kTurns; ++i) {
         const int row = quad_row(i / 4) + i % 4;
@@ -587,11 +589,11 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   uint32_t w_high[kSteps][kColumnTiles][2];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) load_weights(w_high[step], 0, step);
-  const int column = part + lane_pair * 4;
+  const int column = part + lane_pair * Stream::kQuadPair;
   float factor[8];  // what one of the product counts in each of this thread's columns
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const int place = column + i / 4 * 16 + i % 4;
+    const int place = column + i / 4 * Stream::kOddQuad + i % 4;
     factor[i] = shared.unit[place] * reciprocal_of_scale(shared.scale[place]);
   }
   const int count = strip_columns - column;
@@ -620,18 +622,21 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
         uint32_t v_high[4], v_low[4], w_low[kColumnTiles][2];
         const int v_row = row_group * 16 + matrix_index % 2 * 8 + matrix_row,
                   v_column = 16 * step + matrix_index / 2 * 8;
-        ptx::load_matrices(v_high, Stream::at(v, 0, v_row, v_column));
-        ptx::load_matrices(v_low, Stream::at(v, 1, v_row, v_column));
+        const __half* const place = Stream::at(v, v_row, v_column);
+        ptx::load_matrices(v_high, place);
+        ptx::load_matrices(v_low, place + Stream::kLowParts);
         load_weights(w_low, 1, step);
         mma_split(product, v_high, v_low, w_high[step], w_low);
       }
-      [[maybe_unused]] float* staged = nullptr;
+      [[maybe_unused]] float4* staged[4];
       if constexpr (Stream::kBulk) {
         stream.follow_c(tile);
-        staged = stream.wait_c(tile) + Stream::place(row_group * 16 + lane_row) + column;
+        auto& c_tile = stream.wait_c(tile);
 #pragma unroll
-        for (int q = 0; q < 4; ++q)
-          old[q] = *reinterpret_cast<const float4*>(staged + Stream::place(q / 2 * 8) + q % 2 * 16);
+        for (int q = 0; q < 4; ++q) {
+          staged[q] = Stream::at(c_tile, row_group * 16 + lane_row + q / 2 * 8, column + q % 2 * Stream::kOddQuad);
+          old[q] = *staged[q];
+        }
       }
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
@@ -641,13 +646,13 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
           if constexpr (decltype(is_moderate)::value) {
             x[j] = fmaf(-product[j][q], factor[q % 2 * 4 + j], x[j]);
           } else {
-            const int place = column + q % 2 * 16 + j;
+            const int place = column + q % 2 * Stream::kOddQuad + j;
             const float scale = shared.scale[place];
             x[j] = fmaf(-product[j][q], shared.unit[place], x[j] * scale) * reciprocal_of_scale(scale);
           }
         }
         if constexpr (Stream::kBulk) {
-          *reinterpret_cast<float4*>(staged + Stream::place(q / 2 * 8) + q % 2 * 16) = {x[0], x[1], x[2], x[3]};
+          *staged[q] = {x[0], x[1], x[2], x[3]};
         } else if (row + q / 2 * 8 < rows) {
           store_quad<kAligned>(target + q / 2 * 8 * row_stride + q % 2 * 16, count - q % 2 * 16,
                                {x[0], x[1], x[2], x[3]});
@@ -678,6 +683,32 @@ float column_scale(int64_t rows) {
   return scale;
 }
 
+// Describes a row-major array to the tensor copies: sizes and boxes from the last dimension on, strides in bytes.
+template <int kRank>
+bool make_map(CUtensorMap* map, CUtensorMapDataType type, const void* base, const std::array<int64_t, kRank>& sizes,
+              const std::array<int64_t, kRank - 1>& strides, const std::array<unsigned, kRank>& box,
+              CUtensorMapSwizzle swizzle) {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess ? reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function) : nullptr;
+  }();
+  cuuint64_t map_sizes[kRank], map_strides[kRank - 1];
+  cuuint32_t steps[kRank];
+  std::copy(sizes.begin(), sizes.end(), map_sizes);
+  std::copy(strides.begin(), strides.end(), map_strides);
+  std::fill_n(steps, kRank, 1);
+  return encode != nullptr && encode(map, type, kRank, const_cast<void*>(base), map_sizes, map_strides, box.data(),
+                                     steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 template <typename Stream, bool kAligned, bool kShared>
 cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
                    bool transpose, float* scales, bool make_scales, const float* src, cudaStream_t stream) {
@@ -703,12 +734,28 @@ cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, c
     config.stream = stream;
     config.attrs = &cluster;
     config.numAttrs = kShared ? 1 : 0;
+    typename Stream::Maps maps;
+    if constexpr (Stream::kBulk) {
+      const auto corner = batch * stride + shape.offset * shape.n + shape.first;
+      const int64_t count = std::min(shape.batch - batch, matrices);
+      constexpr auto kFloat = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+      constexpr auto kHalf = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+      const bool made =
+          make_map<3>(&maps.source, kFloat, src + corner, {columns, rows, count}, {4 * shape.n, 4 * stride},
+                      {kStrip / 2, kTileRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B) &&
+          make_map<3>(&maps.target, kFloat, h + corner, {columns, rows, count}, {4 * shape.n, 4 * stride},
+                      {kStrip / 2, kTileRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B) &&
+          make_map<4>(&maps.v, kHalf, halves + batch * rows * 2 * pitch, {pitch, 2, rows, count},
+                      {2 * pitch, 4 * pitch, 4 * rows * pitch}, {Stream::kWidth, 1, kTileRows, 1},
+                      Stream::kWidth == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+      if (!made) return cudaErrorInvalidValue;
+    }
     if (const cudaError_t error = cudaLaunchKernelEx(
             &config, kernel, h + batch * stride + corner, halves + batch * rows * 2 * pitch, t + batch * width * width,
             transpose, scales + batch * shape.n + shape.offset, make_scales, column_scale(shape.m),
             src + batch * stride + corner, stride, shape.n, static_cast<int>(rows), static_cast<int>(width),
             static_cast<int>(pitch), static_cast<int>(shape.first - shape.offset), static_cast<int>(columns),
-            static_cast<int>(strips));
+            static_cast<int>(strips), maps);
         error != cudaSuccess)
       return error;
   }

@@ -1,7 +1,9 @@
-// Named wrappers of the PTX instructions that copy in bulk between global memory and the CTA's shared memory (sm_90 and
-// later). Addresses and sizes are multiples of 16.
+// Named wrappers of the PTX instructions that copy tiles between global memory and the CTA's shared memory (sm_90 and
+// later).
 #ifndef JAXQR_FFI_BULK_PTX_CUH_
 #define JAXQR_FFI_BULK_PTX_CUH_
+
+#include <cuda.h>
 
 #include <cstdint>
 
@@ -32,18 +34,29 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity
 // Orders what this thread wrote to shared memory, barriers included, before copies that start after a barrier.
 __device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Starts a copy, which completes its bytes of the barrier's current phase.
-__device__ __forceinline__ void copy_bulk(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(shared)),
-               "l"(global), "r"(bytes), "r"(shared_address(barrier))
-               : "memory");
+// Starts a copy of a box of an array, which completes its bytes of the barrier's current phase. Coordinates are those
+// of its first element, the last dimension's first; what is outside the array is zero.
+__device__ __forceinline__ void copy_tensor(void* shared, const CUtensorMap* map, int i, int j, int k,
+                                            uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+      "[%5];" ::"r"(shared_address(shared)),
+      "l"(map), "r"(i), "r"(j), "r"(k), "r"(shared_address(barrier))
+      : "memory");
+}
+__device__ __forceinline__ void copy_tensor(void* shared, const CUtensorMap* map, int i, int j, int k, int l,
+                                            uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+      "[%6];" ::"r"(shared_address(shared)),
+      "l"(map), "r"(i), "r"(j), "r"(k), "r"(l), "r"(shared_address(barrier))
+      : "memory");
 }
 
-// Starts a copy back, of this thread's next group.
-__device__ __forceinline__ void store_bulk(void* global, const void* shared, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared_address(shared)),
-               "r"(bytes)
+// Starts a copy back, of this thread's next group; nothing is written outside the array.
+__device__ __forceinline__ void store_tensor(const CUtensorMap* map, int i, int j, int k, const void* shared) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map),
+               "r"(i), "r"(j), "r"(k), "r"(shared_address(shared))
                : "memory");
 }
 
