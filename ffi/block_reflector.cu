@@ -216,14 +216,10 @@ struct BulkStream {
   __device__ __forceinline__ const Tile& wait(int tile) {
     __syncthreads();
     if (threadIdx.x == 0) {
-      if constexpr (kDirection > 0) {
-        if (tile + kStages < tiles) fill_c(tile + kStages);
-        if (tile > 0 && tile + 1 < tiles) fill_v(tile + 1);
-      } else if (tile + 1 < tiles) {
-        store_c(tile + 1);
-        if (tile > 0) fill_v(tile - 1);
-      }
+      if (kDirection > 0 && tile + kStages < tiles) fill_c(tile + kStages);
+      if (kDirection < 0 && tile + 1 < tiles) store_c(tile + 1);
     }
+    if (threadIdx.x == 32 && tile > 0 && tile + 1 < tiles) fill_v(tile + kDirection);
     ptx::mbarrier_wait(&stages.v_full[stage_of(tile)], parity_of(tile));
     return stages.v[stage_of(tile)];
   }
@@ -310,6 +306,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
                            int64_t row_stride, int matrix_rows, int width, int pitch, int first, int columns,
                            int strips, const __grid_constant__ typename Stream::Maps maps) {
   constexpr int kWidth = Stream::kWidth;
+  static_assert(!Stream::kBulk || (kAligned && !kShared), "its tensors are of whole matrices and aligned columns");
   if constexpr (kShared && !kClusters) return;
   // Not launched: where there are bulk copies they take all aligned cases of one CTA a strip.
   if constexpr (kAligned && !kShared && Stream::kBulk != kBulkCopies) return;
