@@ -2,6 +2,8 @@
 // model.
 //
 //   jaxqr_driver check                     all variants at their edges, against float64 on the host
+//   jaxqr_driver templates [PART PARTS]    each kernel template once, against the same: for compute-sanitizer, under
+//                                          which `check` takes hours. With numbers, every PARTS-th from PART on
 //   jaxqr_driver panel  BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER...
 //                                          microseconds of one panel launch by the kernel of that name
 //   jaxqr_driver update BATCH M N OFFSET WIDTH [scales]
@@ -25,6 +27,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
@@ -571,6 +574,48 @@ int check() {
   return failures != 0;
 }
 
+// Each template once, on all rows that it holds, as far as the device has room for it.
+int templates(int64_t part, int64_t parts) {
+  const int64_t shared_limit = shared_bytes_limit();
+  std::vector<std::function<void()>> checks;
+  for (const Kernel& kernel : compiled_kernels()) {
+    const int64_t width = std::min(kernel.rows, kernel.columns), batch = kernel.name.regime == "cluster" ? 1 : 3;
+    const PanelShape of_panel{batch, kernel.rows + 6, width + 9, 6, width},
+        of_matrix{batch, kernel.rows, width, 0, width};
+    for (const auto& [shape, has_t] : {std::pair{of_panel, true}, {of_panel, false}, {of_matrix, false}}) {
+      const PanelKernel found = jaxqr::panel_kernel(kernel.name, shape, has_t);
+      if (found.mismatch != nullptr || found.shared_bytes > shared_limit) continue;
+      checks.push_back([=, shape = shape, has_t = has_t] { check_panel(kernel.name, shape, has_t, true); });
+      break;
+    }
+  }
+  // Widths of 32 and of 64 columns; aligned ones by one thread block a strip, by clusters, and others.
+  for (int64_t width : {24, 56}) {
+    for (const BlockReflectorShape& shape : {BlockReflectorShape{150, 200, 140, 4, width, 4 + width, 140},
+                                             BlockReflectorShape{2, 900, 196, 4, width, 4 + width, 196},
+                                             BlockReflectorShape{2, 200, 131, 3, width, 3 + width, 131}}) {
+      checks.push_back([=] { check_update(shape, true, true, false); });
+      checks.push_back([=] { check_update(shape, true, false, true); });
+    }
+    checks.push_back([=] { check_reflectors(700, width + 9, 5, {width}, false); });
+    checks.push_back([=] { check_reflectors(700, 3 * width, 0, {width, width, 7}, true); });
+  }
+#define JAXQR_LEAVES(cols_per_lane, rows_per_lane, warps)                                                 \
+  {                                                                                                       \
+    const int64_t rows = 4 * (rows_per_lane) * (warps), width = 8 * (cols_per_lane);                      \
+    const jaxqr::LeavesShape shape{2, 3 + width + 2 * (rows / width) * width, width + 6, 3, width, 2};    \
+    const jaxqr::RowsVariant variant{cols_per_lane, rows_per_lane, warps};                                \
+    if (!jaxqr::rows_variant_mismatch(variant, shape) && jaxqr::lift_shared_bytes(shape) <= shared_limit) \
+      checks.push_back([=] { check_tall(shape, variant, true); });                                        \
+  }
+  JAXQR_ROWS_VARIANTS(JAXQR_LEAVES)
+#undef JAXQR_LEAVES
+  int64_t run = 0;
+  for (int64_t i = part; i < static_cast<int64_t>(checks.size()); i += parts, ++run) checks[i]();
+  std::printf("%d templates, %d failed\n", int(run), failures);
+  return failures != 0;
+}
+
 // A number in [-1, 1) that looks random, different for each index.
 __device__ float scrambled(int64_t index) {
   uint64_t bits = index * 0x9e3779b97f4a7c15u;
@@ -753,7 +798,8 @@ int sweep() {
 int usage() {
   std::fprintf(
       stderr,
-      "usage: jaxqr_driver check | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER... | update BATCH M N "
+      "usage: jaxqr_driver check | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME "
+      "NUMBER... | update BATCH M N "
       "OFFSET WIDTH [scales] | ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER... | reflectors BATCH M N WIDTH COUNT | "
       "tall BATCH M N OFFSET WIDTH LEAVES NUMBER...\n");
   return 2;
@@ -765,6 +811,8 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   const auto number = [&](int i) { return std::atoll(argv[i]); };
   if (mode == "check" && argc == 2) return check();
+  if (mode == "templates" && argc == 2) return templates(0, 1);
+  if (mode == "templates" && argc == 4 && number(3) > 0) return templates(number(2), number(3));
   if (mode == "sweep" && argc == 2) return sweep();
   if (mode == "panel" && argc > 9) {
     const PanelShape shape{number(2), number(3), number(4), number(5), number(6)};
