@@ -202,7 +202,7 @@ struct BulkStream {
         ptx::mbarrier_init(&stages.v_full[i], 1);
         ptx::mbarrier_init(&stages.c_full[i], 1);
       }
-      ptx::publish_to_copies();
+      ptx::order_before_copies();
       for (int tile = 0; tile < min(kStages, tiles); ++tile) {
         fill_c(tile);
         fill_v(tile);
@@ -214,6 +214,8 @@ struct BulkStream {
   // V's tile, once all threads are here and it is there. Copies into and out of what they have left start.
   template <int kDirection>
   __device__ __forceinline__ const Tile& wait(int tile) {
+    // Loads of C may still be on their way, and a copy that the barrier lets start would overtake them.
+    if (kDirection > 0) ptx::order_before_copies();
     __syncthreads();
     if (threadIdx.x == 0) {
       if (kDirection > 0 && tile + kStages < tiles) fill_c(tile + kStages);
@@ -655,7 +657,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
                                {x[0], x[1], x[2], x[3]});
         }
       }
-      if constexpr (Stream::kBulk) ptx::publish_to_copies();
+      if constexpr (Stream::kBulk) ptx::order_before_copies();
       row -= kTileRows;
       target -= kTileRows * row_stride;
     }

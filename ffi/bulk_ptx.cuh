@@ -31,8 +31,9 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity
   } while (!done);
 }
 
-// Orders what this thread wrote to shared memory, barriers included, before copies that start after a barrier.
-__device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Orders this thread's accesses to shared memory, barriers included, before copies that start after a barrier: reads
+// too, which a barrier alone does not.
+__device__ __forceinline__ void order_before_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Starts a copy of a box of an array, which completes its bytes of the barrier's current phase. Coordinates are those
 // of its first element, the last dimension's first; what is outside the array is zero.

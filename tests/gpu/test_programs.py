@@ -39,6 +39,15 @@ def test_a_program_replayed_100_times(shape):
     assert_fp32_grade(inputs[0], *first[0])
 
 
+@pytest.mark.parametrize("shape", [(640, 512, 512), (60, 1024, 1024), (100, 300, 2000)], ids=str)
+def test_thread_blocks_in_several_waves(shape):
+    """Bitwise equal where thread blocks begin beside others that end, in their copies' and loads' way."""
+    a = normal(*shape)
+    expected = factor(a)
+    for run in range(4):
+        assert same_bits(factor(a), expected), f"run {run}"
+
+
 @at_every_shape
 def test_captured_or_launched_one_by_one(shape):
     """XLA captures into a command buffer what has at least `xla_gpu_graph_min_graph_size` operations."""
