@@ -90,6 +90,7 @@ cudaError_t launch_cluster_panel(const ClusterVariant& variant, const PanelShape
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
   if (error != cudaSuccess) return error;
   if (!clusters) return cudaErrorNotSupported;
+  if (t != nullptr && shape.width > kMaxClusterTWidth) return cudaErrorInvalidValue;
 #define JAXQR_LAUNCH(rows_per_lane, cols_per_lane, max_warps) \
   if (same(variant, rows_per_lane, cols_per_lane))            \
     return launch<rows_per_lane, cols_per_lane, max_warps>(variant.ctas, shape, src, h, tau, t, halves, stream);

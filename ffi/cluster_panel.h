@@ -17,6 +17,9 @@ struct ClusterVariant {
   int64_t rows_per_lane, cols_per_lane, ctas;
 };
 
+// Of wider panels another kernel makes T in less time.
+inline constexpr int kMaxClusterTWidth = 32;
+
 // Why the variant cannot factor this panel, or nullptr if it can.
 const char* cluster_variant_mismatch(const ClusterVariant& variant, const PanelShape& shape);
 
@@ -24,8 +27,9 @@ const char* cluster_variant_mismatch(const ClusterVariant& variant, const PanelS
 // one CTA.
 int64_t cluster_shared_bytes(const ClusterVariant& variant, int64_t width, bool has_t);
 
-// As launch_panel; also, unless both are null, T in t[batch, width, width] and the reflectors as `halves`
-// (reflector_halves.h). Returns cudaErrorNotSupported on a device without clusters (before compute capability 9.0).
+// As launch_panel; also, unless both are null, of at most kMaxClusterTWidth columns T in t[batch, width, width] and the
+// reflectors as `halves` (reflector_halves.h). Returns cudaErrorNotSupported on a device without clusters (before
+// compute capability 9.0).
 cudaError_t launch_cluster_panel(const ClusterVariant& variant, const PanelShape& shape, const float* src, float* h,
                                  float* tau, float* t, __half* halves, cudaStream_t stream);
 

@@ -15,8 +15,8 @@
 // same bits. The owner's own column gives Σx², from which it alone makes beta and tau, and tells the other warps of its
 // CTA. (Made by every warp from a sum of its own, as in panel_kernel.cuh, they cost 7 to 12% of the time on an H200.)
 //
-// T, where wanted: a warp goes on with v_i·x for its finished columns v_i, in its CTA only. CTA 0 adds the CTAs' parts
-// of VᵀV at the end, in the order of their ranks, and inverts.
+// T, where wanted, of at most kMaxClusterTWidth columns: a warp goes on with v_i·x for its finished columns v_i, in its
+// CTA only. CTA 0 adds the CTAs' parts of VᵀV at the end, in the order of their ranks, and inverts.
 //
 // Synchronization. Within a CTA two mbarriers a column, each used once: the column is published, with an arrival by
 // every lane, and its scalars are made. Between CTAs two mbarriers and two buffers a warp, in turn for its exchanges; a
@@ -30,12 +30,13 @@
 // tail Σx² < 2^-80 its maximum and the repeated sums one each.
 //
 // Resources. About (kRowsPerLane + kTopItems)·(kCols + 1) data registers a lane; the CTA's rows and the top of width
-// columns in shared memory, and width² floats more for T.
+// columns in shared memory, and for T a square more.
 #ifndef JAXQR_FFI_CLUSTER_PANEL_KERNEL_CUH_
 #define JAXQR_FFI_CLUSTER_PANEL_KERNEL_CUH_
 
 #include <cstdint>
 
+#include "cluster_panel.h"
 #include "cluster_ptx.cuh"
 #include "ptx.cuh"
 #include "reflector.cuh"
@@ -75,8 +76,7 @@ template <int kCols, int kMaxWarps>
 constexpr int cluster_shared_bytes(int rows_per_lane, int width, bool has_t) {
   const int top_items = (kCols * kMaxWarps + 31) / 32;
   return static_cast<int>(sizeof(ClusterShared<kCols, kMaxWarps>)) +
-         4 * cluster_pitch(top_items, rows_per_lane) * width +
-         (has_t ? 4 * coupling_pitch(width) * coupling_pitch(width) : 0);
+         4 * cluster_pitch(top_items, rows_per_lane) * width + (has_t ? 4 * kMaxClusterTWidth * kMaxClusterTWidth : 0);
 }
 
 // kCols elements of one row of a row-major matrix, those at and past `count` as zeros.
@@ -385,7 +385,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
     // The places from `active` on have finished columns: their products with v.
     const int active = first + kCols - k;
     if (has_t && lane % kGroup == 0 && group >= active)
-      coupling[k * coupling_pitch(width) + first + group - active] = reflector.inverse * part;
+      coupling[k * kMaxClusterTWidth + first + group - active] = reflector.inverse * part;
     float x[kRowsPerLane], x_top[kTopItems];
 #pragma unroll
     for (int s = 0; s < kTopItems; ++s) x_top[s] = top[0][s];
@@ -416,7 +416,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
 #pragma unroll
       for (int c = 0; c < kCols; ++c) parts[c] = dot(v, v_top, a[c], top[c]);
       part = transposed_sum(parts, lane);
-      if (lane % kGroup == 0) coupling[k * coupling_pitch(width) + first + group] = part;
+      if (lane % kGroup == 0) coupling[k * kMaxClusterTWidth + first + group] = part;
     }
     ptx::cluster_arrive();  // before the writes to global memory, for which it would wait
   }
@@ -471,7 +471,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
     ptx::cluster_wait();
     if (rank == 0) {
       // With the 1 of v_k: coupling[k·pitch + i] = tau_i·G(i, k).
-      const int pitch = coupling_pitch(width);
+      constexpr int pitch = kMaxClusterTWidth;
       const uint32_t parts = ptx::shared_address(coupling);
       for (int index = threadIdx.x; index < pitch * pitch / 4; index += blockDim.x) {
         const int k = index / (pitch / 4), i = index % (pitch / 4) * 4;
@@ -521,8 +521,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
     }
     if (rank == 0) {
       __syncthreads();
-      t_from_coupling([&](int k) { return shared.reflectors[k].tau; }, coupling, columns, width,
-                      t_out + matrix * width * width);
+      t_from_coupling<kMaxClusterTWidth>([&](int k) { return shared.reflectors[k].tau; }, coupling, nullptr, width,
+                                         t_out + matrix * width * width);
     }
   }
   ptx::cluster_wait();

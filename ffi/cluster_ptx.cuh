@@ -58,6 +58,12 @@ __device__ __forceinline__ float load_float_from_cluster(uint32_t mapped_address
   return value;
 }
 
+__device__ __forceinline__ void store_to_cluster(uint32_t mapped_address, const float4& value) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(mapped_address), "f"(value.x), "f"(value.y),
+               "f"(value.z), "f"(value.w)
+               : "memory");
+}
+
 // One arrival, and `bytes` more that the current phase waits for.
 __device__ __forceinline__ void mbarrier_arrive_expect_bytes(uint32_t barrier, uint32_t bytes) {
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(barrier),

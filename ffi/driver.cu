@@ -427,27 +427,27 @@ Reflectors room_for_reflectors(int64_t batch, int64_t m, int64_t offset, const s
 }
 
 // `large`: one column's entries reach far beyond the range of halves.
-void check_reflectors(int64_t m, int64_t n, int64_t offset, const std::vector<int64_t>& widths, bool large) {
-  constexpr int64_t kBatch = 3;
+void check_reflectors(int64_t m, int64_t n, int64_t offset, const std::vector<int64_t>& widths, bool large,
+                      int64_t batch = 3) {
   const int64_t k = std::min(m, n);
   std::vector<float> h, tau;
-  reflections(kBatch, m, n, k, &h, &tau);
+  reflections(batch, m, n, k, &h, &tau);
   if (large && offset + 1 < m) {
-    for (int64_t b = 0; b < kBatch; ++b) {
+    for (int64_t b = 0; b < batch; ++b) {
       for (int64_t r = offset + 1; r < m; ++r) h[(b * m + r) * n + offset] *= 0x1p20f;
       tau[b * k + offset] = 1.5f * 0x1p-40f;
     }
   }
   const DeviceFloats source(h), taus(tau);
-  const Reflectors found = room_for_reflectors(kBatch, m, offset, widths);
-  REQUIRE(jaxqr::launch_reflectors({kBatch, m, n, 0, k}, found.blocks, source.get(), taus.get(), nullptr));
+  const Reflectors found = room_for_reflectors(batch, m, offset, widths);
+  REQUIRE(jaxqr::launch_reflectors({batch, m, n, 0, k}, found.blocks, source.get(), taus.get(), nullptr));
   REQUIRE(cudaDeviceSynchronize());
   double v_error = 0.0, t_error = 0.0;
   for (size_t i = 0; i < widths.size(); ++i) {
     const int64_t first = found.blocks[i].offset, w = widths[i], rows = m - first, pitch = jaxqr::reflector_pitch(w);
     const std::vector<float> ts = found.t[i].host();
     const std::vector<__half> parts = found.halves[i].host();
-    for (int64_t b = 0; b < kBatch; ++b) {
+    for (int64_t b = 0; b < batch; ++b) {
       const float* const panel = &h[b * m * n + first * n + first];
       const __half* const halves = &parts[b * rows * 2 * pitch];
       const auto element = [&](int64_t row, int64_t c) {
@@ -471,8 +471,8 @@ void check_reflectors(int64_t m, int64_t n, int64_t offset, const std::vector<in
     }
   }
   char what[200];
-  std::snprintf(what, sizeof what, "reflectors %d×%d, offset %d, %d blocks of width %d%s", int(m), int(n), int(offset),
-                int(widths.size()), int(widths[0]), large ? ", large" : "");
+  std::snprintf(what, sizeof what, "reflectors batch %d, %d×%d, offset %d, %d blocks of width %d%s", int(batch), int(m),
+                int(n), int(offset), int(widths.size()), int(widths[0]), large ? ", large" : "");
   report(v_error <= 1.0 && t_error < 300, what, v_error, t_error);
 }
 
@@ -544,6 +544,14 @@ int check() {
         check_reflectors(rows + 5, width + 9, 5, {width}, large);
         checks += 2;
       }
+    }
+    // On an H200, by clusters of all sizes, and where there are most matrices by none.
+    for (int64_t width : {9, 32, 33, 64}) {
+      check_reflectors(4300, 72, 3, {width}, large, 1);
+      check_reflectors(1090, 64, 0, {width}, large, 20);
+      check_reflectors(1090, 71, 1, {width}, large, 60);
+      check_reflectors(450, 64, 0, {width}, large, 300);
+      checks += 4;
     }
     check_reflectors(300, 290, 7, {64, 64, 64, 64, 20}, large);
     check_reflectors(150, 140, 1, std::vector<int64_t>(130, 1), large);

@@ -1,4 +1,5 @@
-// Block reflectors of a factorization's compact form: V as pairs of halves and T, one CTA a block of one matrix.
+// Block reflectors of a factorization's compact form: V as pairs of halves and T, one CTA a block of one matrix, or
+// where these are few a cluster of CTAs that share its rows.
 //
 // A warp takes strips of sixteen rows, which it splits into halves (mma.cuh), writes out, and multiplies into its part
 // of VᵀV by the tensor cores. Lane (g, t) = 4·g + t holds kCols neighbouring columns from kCols·g on of the rows 2·t,
@@ -7,12 +8,13 @@
 // are made. T of smooth matrices, whose columns are nearly parallel, multiplies every error of VᵀV by hundreds, and
 // those of sums that only grow go one way: so each strip's product, of all four pairs of halves, leaves the tensor
 // cores' accumulators, which truncate, and is added with proper rounding, and every kSumStrips strips the warps' sums
-// are added.
+// are added. In a cluster every CTA adds a part of all CTAs' sums, in the order of their ranks, and the first makes T.
 //
 // Every sum has one order, and no loop's count depends on the data, with one exception: a block with entries of 2 and
 // more, which LAPACK makes not, is streamed once more with its columns scaled.
 #include <algorithm>
 
+#include "cluster_ptx.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
 #include "reflector_halves.h"
@@ -25,7 +27,15 @@ namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / 32;
 constexpr int kStripRows = 16, kSumStrips = 16;
-constexpr int kMaxBlocks = 64;  // of a launch
+constexpr int kTurnRows = kWarps * kStripRows;  // that a CTA has in work at a time
+constexpr int kMaxBlocks = 64;                  // of a launch
+constexpr int kMaxShares = 16;                  // the largest cluster
+constexpr int kPortableShares = 8;              // that every device with clusters takes without being asked
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+constexpr bool kClusters = true;
+#else
+constexpr bool kClusters = false;
+#endif
 
 struct Blocks {
   ReflectorBlock block[kMaxBlocks];
@@ -46,22 +56,37 @@ __device__ __forceinline__ void for_each_two_tiles(Use use) {
   }
 }
 
+// Values of the product's accumulators, four lanes' at a time.
 template <int kWidth>
-struct __align__(16) Shared {
-  float sums[kTiles<kWidth>][4][32];  // as the accumulators
-  float coupling[kWidth * kWidth];
-  float scratch[kWidth > 32 ? kWidth * kWidth : 4];
-  float scale[kWidth], tau[kWidth];
-  unsigned magnitude[kWidth];  // of V's columns, as bits, which order like the values
-};
+constexpr int kQuads = kTiles<kWidth> * 32;
 
 template <int kWidth>
+struct __align__(16) Shared {
+  float4 sums[kQuads<kWidth>];
+  union {
+    float4 parts[kWarps - 1][kQuads<kWidth>];  // what the other warps add
+    float squares[kWidth > 32 ? 2 : 1][kWidth * kWidth];
+  };
+  float scale[kWidth], tau[kWidth];
+  unsigned magnitude[kWidth];  // of V's columns, as bits, which order like the values
+  float large;                 // whether one is 2 and more
+};
+
+__device__ __forceinline__ __half2 halves_of(uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); }
+
+__device__ __forceinline__ void add(float4& sum, const float4& part) {
+  sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
+}
+
+template <int kWidth, bool kShared>
 __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
     reflectors_kernel(const __grid_constant__ Blocks blocks, const float* h, const float* tau, int64_t matrix_stride,
                       int64_t row_stride, int m, int k, int first_column, int matrices) {
   constexpr int kCols = kWidth / 8;
+  constexpr bool kInCluster = kShared && kClusters;
   __shared__ Shared<kWidth> shared;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int rank = kInCluster ? blockIdx.y : 0, shares = kInCluster ? gridDim.y : 1;  // of the cluster
 
   // The matrices of the first block, whose V are the highest, come first.
   const ReflectorBlock& block = blocks.block[blockIdx.x / matrices];
@@ -71,75 +96,94 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
   const int column = lane / 4 * kCols;  // this lane's first
   h += matrix * matrix_stride + block.offset * (row_stride + 1) + column;
   __half* const halves = block.halves + matrix * rows * 2 * pitch + column;
-  const bool aligned = row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(h) % sizeof(float4) == 0;
+  // Whether quads are 16-byte aligned and wholly inside or outside.
+  const bool vectors = (row_stride | width) % 4 == 0 && reinterpret_cast<uintptr_t>(h) % sizeof(float4) == 0;
 
-  for (int i = threadIdx.x; i < kWidth; i += kThreads) {
-    shared.scale[i] = kReflectorScale;
-    shared.magnitude[i] = 0;
-  }
-  for (int i = threadIdx.x; i < kWidth * kWidth; i += kThreads) shared.coupling[i] = 0.0f;
-  __syncthreads();
-
-  // Row i of a lane's four in a strip.
-  const auto row_of = [&](int strip, int i) { return strip * kStripRows + i / 2 * 8 + lane % 4 * 2 + i % 2; };
-  for (bool again = false;; again = true) {
-    float4 next[4][kCols / 4];  // of the next strip
-    const auto load = [&](int strip) {
+  const auto row_of = [](int i) { return i / 2 * 8 + i % 2; };  // of a lane's four in a strip
+  int row;                                                      // the first
+  float v[4][kCols];                                            // of the next strip
+  const auto load = [&](int first) {
+    row = first;
+    const float* const place = h + row * row_stride;
+    if (vectors) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = row_of(strip, i);
-        const float* const place = h + row * row_stride;
 #pragma unroll
         for (int c = 0; c < kCols; c += 4) {
-          const int count = row < rows ? width - column - c : 0;
-          float4& quad = next[i][c / 4];
-          if (aligned && count >= 4) {
-            quad = *reinterpret_cast<const float4*>(place + c);
-          } else {
-            quad = {count > 0 ? place[c] : 0.0f, count > 1 ? place[c + 1] : 0.0f, count > 2 ? place[c + 2] : 0.0f,
-                    count > 3 ? place[c + 3] : 0.0f};
-          }
+          float4 quad = {};
+          if (row + row_of(i) < rows && column + c < width)
+            quad = *reinterpret_cast<const float4*>(place + row_of(i) * row_stride + c);
+          v[i][c] = quad.x;
+          v[i][c + 1] = quad.y;
+          v[i][c + 2] = quad.z;
+          v[i][c + 3] = quad.w;
         }
       }
-    };
-    float magnitude[kCols] = {};
-    float acc[kTiles<kWidth>][4] = {};
-    load(warp);
-    const int strips = (rows + kStripRows - 1) / kStripRows, turns = (strips + kWarps - 1) / kWarps;
-    for (int turn = 0; turn < turns; ++turn) {
-      const int strip = turn * kWarps + warp;
-      uint32_t parts[2][4][kCols / 2];  // high and low parts of pairs of columns
+    } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = row_of(strip, i);
+        const int count = row + row_of(i) < rows ? width - column : 0;
 #pragma unroll
-        for (int c = 0; c < kCols; c += 4) {
-          float v[4] = {next[i][c / 4].x, next[i][c / 4].y, next[i][c / 4].z, next[i][c / 4].w};
-          const float4 scale = *reinterpret_cast<const float4*>(&shared.scale[column + c]);
-          const float scales[4] = {scale.x, scale.y, scale.z, scale.w};
+        for (int c = 0; c < kCols; ++c) v[i][c] = c < count ? place[row_of(i) * row_stride + c] : 0.0f;
+      }
+    }
+  };
+  const auto mask = [&] {
+    if (row >= kWidth) return;  // all of the warp's, or none, are below the diagonal
 #pragma unroll
-          for (int q = 0; q < 4; ++q) {
-            const int own = column + c + q;
-            if (strip * kStripRows < kWidth)  // on and above the diagonal
-              v[q] = row > own ? v[q] : row == own && own < width ? 1.0f : 0.0f;
-            magnitude[c + q] = fmaxf(magnitude[c + q], fabsf(v[q]));
-            v[q] *= scales[q];
-          }
-          const SplitQuad quad = split({v[0], v[1], v[2], v[3]});
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) {
+        const int below = row + row_of(i) - column - c;
+        v[i][c] = below > 0 ? v[i][c] : below == 0 && column + c < width ? 1.0f : 0.0f;
+      }
+    }
+  };
+  const auto first_row = [&] { return rank * kTurnRows + warp * kStripRows + lane % 4 * 2; };
+  const float own_tau =
+      static_cast<int>(threadIdx.x) < width ? tau[matrix * k + block.offset - first_column + threadIdx.x] : 0.0f;
+  load(first_row());
+  if (threadIdx.x < kWidth) {
+    shared.scale[threadIdx.x] = kReflectorScale;
+    shared.magnitude[threadIdx.x] = 0;
+    shared.tau[threadIdx.x] = own_tau;
+  }
+
+  for (bool again = false;; again = true) {
+    __half2 largest = {};  // of the high parts
+    float acc[kTiles<kWidth>][4] = {};
+    __syncthreads();
+    const int turns = (rows + kTurnRows * shares - 1) / (kTurnRows * shares);
+    for (int turn = 0; turn < turns; ++turn) {
+      mask();
+      uint32_t parts[2][4][kCols / 2];  // high and low parts of pairs of columns
+#pragma unroll
+      for (int c = 0; c < kCols; c += 4) {
+        const float4 scale = *reinterpret_cast<const float4*>(&shared.scale[column + c]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const SplitQuad quad =
+              split({v[i][c] * scale.x, v[i][c + 1] * scale.y, v[i][c + 2] * scale.z, v[i][c + 3] * scale.w});
+          largest = __hmax2(largest, __hmax2(__habs2(halves_of(quad.high.x)), __habs2(halves_of(quad.high.y))));
           parts[0][i][c / 2] = quad.high.x;
           parts[0][i][c / 2 + 1] = quad.high.y;
           parts[1][i][c / 2] = quad.low.x;
           parts[1][i][c / 2 + 1] = quad.low.y;
         }
-        if (row < rows && column < pitch) {
+      }
+      if (column < pitch) {
+        __half* const place = halves + 2 * int64_t{row} * pitch;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
 #pragma unroll
           for (int part = 0; part < 2; ++part) {
+            if (row + row_of(i) >= rows) continue;
             const uint32_t (&words)[kCols / 2] = parts[part][i];
-            __half* const place = halves + (2 * int64_t{ptx::recomputed(row)} + part) * pitch;
             if constexpr (kCols == 8)
-              *reinterpret_cast<uint4*>(place) = {words[0], words[1], words[2], words[3]};
+              *reinterpret_cast<uint4*>(place + (2 * row_of(i) + part) * pitch) = {words[0], words[1], words[2],
+                                                                                   words[3]};
             else
-              *reinterpret_cast<uint2*>(place) = {words[0], words[1]};
+              *reinterpret_cast<uint2*>(place + (2 * row_of(i) + part) * pitch) = {words[0], words[1]};
           }
         }
       }
@@ -155,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
           }
         }
       }
-      if (turn + 1 < turns) load(strip + kWarps);
+      if (turn + 1 < turns) load(row + kTurnRows * shares);
       for_each_two_tiles<kWidth>([&](int tile, int i, int j) {
         float sums[2][4] = {};
 #pragma unroll
@@ -169,62 +213,107 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
 #pragma unroll
         for (int q = 0; q < 8; ++q) acc[tile + q / 4][q % 4] += sums[q / 4][q % 4];
       });
-      if (turn + 1 == turns || (turn + 1) % kSumStrips == 0) {
-        for (int adding = 0; adding < kWarps; ++adding) {
-          if (warp == adding) {
-            const bool start = warp == 0 && turn < kSumStrips;
+      const bool last = turn + 1 == turns;
+      if (last || (turn + 1) % kSumStrips == 0) {
+        const bool adds = warp == 0 && turn >= kSumStrips;
+        float* const place = reinterpret_cast<float*>(warp == 0 ? shared.sums : shared.parts[warp - 1]) + lane;
 #pragma unroll
-            for (int tile = 0; tile < kTiles<kWidth>; ++tile) {
-#pragma unroll
-              for (int q = 0; q < 4; ++q) {
-                float& sum = shared.sums[tile][q][lane];
-                sum = (start ? 0.0f : sum) + acc[tile][q];
-                acc[tile][q] = 0.0f;
-              }
-            }
-          }
-          __syncthreads();
+        for (int i = 0; i < 4 * kTiles<kWidth>; ++i) {
+          float& value = acc[i / 4][i % 4];
+          place[32 * i] = (adds ? place[32 * i] : 0.0f) + value;
+          value = 0.0f;
         }
+        __syncthreads();
+        for (int i = threadIdx.x; i < kQuads<kWidth>; i += kThreads) {
+          float4 sum = shared.sums[i];
+#pragma unroll
+          for (int part = 0; part < kWarps - 1; ++part) add(sum, shared.parts[part][i]);
+          shared.sums[i] = sum;
+        }
+        if (!last) __syncthreads();
       }
     }
-    float largest = 0.0f;
+    bool large = __syncthreads_or(fmaxf(__low2float(largest), __high2float(largest)) >= 2.0f * kReflectorScale);
+    if constexpr (kInCluster) {
+      if (threadIdx.x == 0) shared.large = large ? 1.0f : 0.0f;
+      ptx::cluster_arrive();
+      ptx::cluster_wait();
+      const uint32_t place = ptx::shared_address(&shared.large);
+      large = __any_sync(kFullWarp, lane < shares && ptx::load_float_from_cluster(ptx::map_to_rank(place, lane)) > 0);
+    }
+    if (again || !large) break;
+    float magnitude[kCols] = {};
+    for (int turn = 0; turn < turns; ++turn) {
+      load(first_row() + turn * kTurnRows * shares);
+      mask();
 #pragma unroll
-    for (int c = 0; c < kCols; ++c) largest = fmaxf(largest, magnitude[c]);
-    if (again || !__syncthreads_or(largest >= 2.0f)) break;
+      for (int i = 0; i < 4 * kCols; ++i)
+        magnitude[i % kCols] = fmaxf(magnitude[i % kCols], fabsf(v[i / kCols][i % kCols]));
+    }
 #pragma unroll
     for (int c = 0; c < kCols; ++c) atomicMax(&shared.magnitude[column + c], __float_as_uint(magnitude[c]));
-    __syncthreads();
-    for (int i = threadIdx.x; i < kWidth; i += kThreads)
-      shared.scale[i] = kReflectorScale * power_of_two_scale(fmaxf(1.0f, __uint_as_float(shared.magnitude[i])));
-    __syncthreads();
+    if constexpr (kInCluster) {
+      ptx::cluster_arrive();
+      ptx::cluster_wait();
+    } else {
+      __syncthreads();
+    }
+    if (threadIdx.x < kWidth) {
+      float whole = fmaxf(1.0f, __uint_as_float(shared.magnitude[threadIdx.x]));
+      if constexpr (kInCluster) {
+        const uint32_t place = ptx::shared_address(&shared.magnitude[threadIdx.x]);
+        for (int peer = 0; peer < shares; ++peer)
+          whole = fmaxf(whole, ptx::load_float_from_cluster(ptx::map_to_rank(place, peer)));
+      }
+      shared.scale[threadIdx.x] = kReflectorScale * power_of_two_scale(whole);
+    }
+    load(first_row());
   }
 
+  if constexpr (kInCluster) {
+    for (int i = rank * kThreads + threadIdx.x; i < kQuads<kWidth>; i += kThreads * shares) {
+      const uint32_t place = ptx::shared_address(&shared.sums[i]);
+      float4 parts[kMaxShares];
+#pragma unroll
+      for (int peer = 0; peer < kMaxShares; ++peer) {
+        parts[peer] = {};
+        if (peer < shares) parts[peer] = ptx::load_from_cluster(ptx::map_to_rank(place, peer));
+      }
+#pragma unroll
+      for (int peer = 1; peer < kMaxShares; ++peer) add(parts[0], parts[peer]);
+      ptx::store_to_cluster(ptx::map_to_rank(place, 0), parts[0]);
+    }
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+    if (rank > 0) return;
+  }
+
+  // H = I - tau·v·vᵀ stays what it is when v is scaled and tau by the square of the inverse.
+  if (threadIdx.x < kWidth) {
+    const float unscale = kReflectorScale * reciprocal_of_scale(shared.scale[threadIdx.x]);
+    shared.tau[threadIdx.x] *= unscale * unscale;
+  }
+  __syncthreads();
+  float* const coupling = shared.squares[0];
+  for (int index = threadIdx.x; index < kQuads<kWidth>; index += kThreads) {
+    int tile = index / 32, i = 0;
+    for (; tile >= kCols - 2 * i; ++i) tile -= kCols - 2 * i;
+    const int q = index / 8 % 4, g = index % 8, set = 2 * i + q / 2, other_set = 2 * i + tile, x = kCols * g + set;
+    const float4 quad = shared.sums[index];
+    const float sums[4] = {quad.x, quad.y, quad.z, quad.w};
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      const int other_g = 2 * t + q % 2, y = kCols * other_g + other_set, from = min(x, y), to = max(x, y);
+      // Each pair of columns once, also those of no columns.
+      if (set > other_set || (set == other_set && g >= other_g)) continue;
+      coupling[to * kWidth + from] = shared.tau[from] * (sums[t] / (kReflectorScale * kReflectorScale));
+    }
+  }
+  __syncthreads();
   // Places are found again rather than kept in registers.
   const int own = ptx::recomputed(static_cast<int>(blockIdx.x));
-  const int64_t own_matrix = own % matrices;
-  tau += own_matrix * k + blocks.block[own / matrices].offset - first_column;
-  float* const t = blocks.block[own / matrices].t + own_matrix * width * width;
-  // H = I - tau·v·vᵀ stays what it is when v is scaled and tau by the square of the inverse.
-  for (int i = threadIdx.x; i < width; i += kThreads) {
-    const float unscale = kReflectorScale * reciprocal_of_scale(shared.scale[i]);
-    shared.tau[i] = tau[i] * unscale * unscale;
-  }
-  __syncthreads();
-  const int side = coupling_pitch(width);
-#pragma unroll 5
-  for (int index = warp; index < kTiles<kWidth> * 4; index += kWarps) {
-    int tile = index / 4, i = 0;
-    for (; tile >= kCols - 2 * i; ++i) tile -= kCols - 2 * i;
-    // Each pair of columns once.
-    const int set = 2 * i + index % 4 / 2, other_set = 2 * i + tile, g = lane / 4, other_g = lane % 4 * 2 + index % 2;
-    if (set > other_set || (set == other_set && g >= other_g)) continue;
-    const int x = kCols * g + set, y = kCols * other_g + other_set, from = min(x, y), to = max(x, y);
-    if (to < width)
-      shared.coupling[to * side + from] =
-          shared.tau[from] * (shared.sums[index / 4][index % 4][lane] / (kReflectorScale * kReflectorScale));
-  }
-  __syncthreads();
-  t_from_coupling([&](int i) { return shared.tau[i]; }, shared.coupling, shared.scratch, width, t);
+  float* const t = blocks.block[own / matrices].t + own % matrices * (int64_t{width} * width);
+  t_from_coupling<kWidth>([&](int i) { return shared.tau[i]; }, coupling, shared.squares[kWidth > 32], width, t);
 }
 
 // The same for blocks of at most eight columns, whose few roundings do not average out: a thread takes whole rows, and
@@ -313,6 +402,38 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int64_t kMaxGrid = 0x7fffffff;
 
+// Clusters of kMaxShares, for which there are few places, take blocks of so many rows that a panel kernel needs as many
+// CTAs, if they are no more than this.
+constexpr int64_t kMostRows = 4160, kFewUnits = 4;
+
+// How many CTAs share the rows of each of `units` blocks, the highest of `rows`: as many as take the least time, by the
+// shape and the number of multiprocessors only.
+cudaError_t plan_shares(int64_t units, int64_t rows, int64_t* shares) {
+  *shares = 1;
+  int device, processors, clusters;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
+  if (error != cudaSuccess || !clusters) return error;
+  const int64_t turns = (rows + kTurnRows - 1) / kTurnRows;
+  // In the time of a turn of a CTA alone on a multiprocessor: what it takes beside its turns, in clusters of 1, 2, 4
+  // and 8. Larger clusters leave some multiprocessors empty, whose groups they do not fit, so that some come two to a
+  // multiprocessor before all are taken.
+  constexpr double kOverhead[] = {6.7, 8.1, 8.6, 9.1}, kTogether = 1.8;
+  double least = 0;
+  for (int i = 0; i < 4 && (int64_t{1} << i) <= std::min<int64_t>(turns, kPortableShares); ++i) {
+    const int64_t count = int64_t{1} << i, places = count > 2 ? 2 * processors * 10 / 11 : 2 * processors,
+                  room = count > 2 ? processors * 3 / 4 : processors, waves = (units * count + places - 1) / places;
+    const double own = static_cast<double>((turns + count - 1) / count) * (units * count > room ? kTogether : 1),
+                 time = static_cast<double>(waves) * (own + kOverhead[i]);
+    if (count == 1 || time < 0.95 * least) {
+      *shares = count;
+      least = time;
+    }
+  }
+  return cudaSuccess;
+}
+
 }  // namespace
 
 cudaError_t launch_reflectors(const ReflectorShape& shape, const std::vector<ReflectorBlock>& blocks, const float* h,
@@ -320,12 +441,37 @@ cudaError_t launch_reflectors(const ReflectorShape& shape, const std::vector<Ref
   const int64_t stride = shape.m * shape.n;
   for (size_t first = 0; first < blocks.size(); first += kMaxBlocks) {
     const int64_t count = std::min<int64_t>(kMaxBlocks, blocks.size() - first), matrices = kMaxGrid / count;
-    int64_t widest = 0;
-    for (int64_t i = 0; i < count; ++i) widest = std::max(widest, blocks[first + i].width);
+    int64_t widest = 0, highest = 0, shares = 1;
+    for (int64_t i = 0; i < count; ++i) {
+      widest = std::max(widest, blocks[first + i].width);
+      highest = std::max(highest, shape.m - blocks[first + i].offset);
+    }
     if (widest > kMaxReflectorsWidth) return cudaErrorInvalidValue;
+    if (widest > kNarrow) {
+      const cudaError_t error = plan_shares(shape.batch * count, highest, &shares);
+      if (error != cudaSuccess) return error;
+    }
     const auto kernel = widest <= kNarrow ? narrow_reflectors_kernel
-                        : widest <= 32    ? reflectors_kernel<32>
-                                          : reflectors_kernel<64>;
+                        : widest <= 32    ? (shares > 1 ? reflectors_kernel<32, true> : reflectors_kernel<32, false>)
+                                          : (shares > 1 ? reflectors_kernel<64, true> : reflectors_kernel<64, false>);
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {1, static_cast<unsigned>(shares), 1};
+    cudaLaunchConfig_t config = {};
+    config.blockDim = kThreads;
+    config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = shares > 1 ? 1 : 0;
+    if (shares == kPortableShares && highest > kMostRows && shape.batch * count <= kFewUnits) {
+      cluster.val.clusterDim.y = kMaxShares;
+      config.gridDim = {static_cast<unsigned>(shape.batch * count), kMaxShares};
+      int places = 0;
+      if (cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
+          cudaOccupancyMaxActiveClusters(&places, kernel, &config) == cudaSuccess && places >= shape.batch * count)
+        shares = kMaxShares;
+      static_cast<void>(cudaGetLastError());
+      cluster.val.clusterDim.y = static_cast<unsigned>(shares);
+    }
     for (int64_t batch = 0; batch < shape.batch; batch += matrices) {
       const int64_t left = std::min(shape.batch - batch, matrices);
       Blocks part{};
@@ -334,10 +480,13 @@ cudaError_t launch_reflectors(const ReflectorShape& shape, const std::vector<Ref
         part.block[i].t += batch * block.width * block.width;
         part.block[i].halves += batch * (shape.m - block.offset) * 2 * reflector_pitch(block.width);
       }
-      kernel<<<static_cast<unsigned>(left * count), kThreads, 0, stream>>>(
-          part, h + batch * stride, tau + batch * shape.k, stride, shape.n, static_cast<int>(shape.m),
-          static_cast<int>(shape.k), static_cast<int>(shape.first), static_cast<int>(left));
-      if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+      config.gridDim = {static_cast<unsigned>(left * count), static_cast<unsigned>(shares)};
+      if (const cudaError_t error =
+              cudaLaunchKernelEx(&config, kernel, part, h + batch * stride, tau + batch * shape.k, stride, shape.n,
+                                 static_cast<int>(shape.m), static_cast<int>(shape.k), static_cast<int>(shape.first),
+                                 static_cast<int>(left));
+          error != cudaSuccess)
+        return error;
     }
   }
   return cudaSuccess;

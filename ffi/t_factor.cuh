@@ -4,79 +4,85 @@
 
 namespace jaxqr {
 
-// T, of at most 64 columns, is made from a square matrix padded to this many rows and columns.
-__host__ __device__ constexpr int coupling_pitch(int width) { return width <= 32 ? 32 : 64; }
-
-// T = (I + diag(tau)·G)⁻¹·diag(tau) from coupling[k·pitch + i] = tau_i·G(i, k) (zero for i ≥ k), by substitution on
-// diagonal blocks of 32 and two products for the block between them. No 1/tau. Called by all threads, after a barrier;
-// `scratch` has width² floats, and tau_of(k) is tau of column k.
-template <typename TauOf>
+// T = (I + diag(tau)·G)⁻¹·diag(tau) from coupling[k·kPitch + i] = tau_i·G(i, k) for i < k < kPitch, zero for k ≥ width;
+// what is elsewhere does not count. By substitution on diagonal blocks of 32, and two products for the block between
+// them. No 1/tau. Called by all threads, after a barrier; kPitch is 32 or, with kPitch² floats of `scratch`, 64, and
+// tau_of(k) is tau of column k.
+template <int kPitch, typename TauOf>
 __device__ __forceinline__ void t_from_coupling(TauOf tau_of, float* coupling, float* scratch, int width, float* t) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const int pitch = coupling_pitch(width);
-  for (int block = warp; block < pitch / 32; block += warps) {
+  for (int block = warp; block < kPitch / 32; block += warps) {
     // Lane j holds column j of the block's inverse.
     const int base = 32 * block, j = base + lane;
     float x[32];
 #pragma unroll
     for (int i = 0; i < 32; ++i) x[i] = i == lane ? 1.0f : 0.0f;
+    const float* const n = coupling + base * kPitch + base;
 #pragma unroll
     for (int k = 31; k >= 1; --k) {
 #pragma unroll
       for (int i = 0; i < k; i += 4) {
-        const float4 m = *reinterpret_cast<const float4*>(coupling + (base + k) * pitch + base + i);
+        const float4 m = *reinterpret_cast<const float4*>(n + k * kPitch + i);
         x[i] = fmaf(-m.x, x[k], x[i]);
         if (i + 1 < k) x[i + 1] = fmaf(-m.y, x[k], x[i + 1]);
         if (i + 2 < k) x[i + 2] = fmaf(-m.z, x[k], x[i + 2]);
         if (i + 3 < k) x[i + 3] = fmaf(-m.w, x[k], x[i + 3]);
       }
     }
+    if (kPitch > 32) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) scratch[(base + i) * kPitch + j] = x[i];
+    }
     if (j < width) {
       const float tau_j = tau_of(j);
+      float* place = t + base * width + j;
 #pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        if (base + i < width) {
-          if (pitch > 32) scratch[(base + i) * width + j] = x[i];
-          t[(base + i) * width + j] = x[i] * tau_j;
+      for (int i = 0; i < 32; ++i, place += width) {
+        if (base + i < width) *place = x[i] * tau_j;
+      }
+    }
+  }
+  if constexpr (kPitch > 32) {
+    // T₁₂ = -X₁₁·Y·diag(tau₂) with Y = N₁₂·X₂₂, for X the inverses and N the coupling matrix, of which Y takes a part
+    // that does not count.
+    for (int i = 32 + warp; i < width; i += warps) t[i * width + lane] = 0.0f;
+    __syncthreads();
+    constexpr int kRows = 8;  // of a warp
+    float* const y = coupling + 32;
+    for (int i = kRows * warp; i < 32; i += kRows * warps) {
+      float sums[kRows] = {};
+#pragma unroll 8
+      for (int l = 32; l < 64; ++l) {
+        const float x = scratch[l * kPitch + 32 + lane];
+#pragma unroll
+        for (int r = 0; r < kRows; r += 4) {
+          const float4 n = *reinterpret_cast<const float4*>(coupling + l * kPitch + i + r);
+          sums[r] = fmaf(n.x, x, sums[r]);
+          sums[r + 1] = fmaf(n.y, x, sums[r + 1]);
+          sums[r + 2] = fmaf(n.z, x, sums[r + 2]);
+          sums[r + 3] = fmaf(n.w, x, sums[r + 3]);
         }
       }
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) y[(i + r) * kPitch + lane] = sums[r];
     }
-  }
-  if (pitch == 32) return;
-
-  // T₁₂ = -X₁₁·Y·diag(tau₂) with Y = N₁₂·X₂₂, for X the inverses and N the coupling matrix, whose zeros make room for
-  // Y.
-  for (int i = 32 + warp; i < width; i += warps) t[i * width + lane] = 0.0f;
-  __syncthreads();
-  const int second = width - 32;
-  for (int i = 4 * warp; i < 32; i += 4 * warps) {
-    float4 sum = {};
-    if (lane < second) {
-#pragma unroll 8
-      for (int l = 0; l < second; ++l) {
-        const float4 n = *reinterpret_cast<const float4*>(coupling + (32 + l) * pitch + i);
-        const float x = scratch[(32 + l) * width + 32 + lane];
-        sum = {fmaf(n.x, x, sum.x), fmaf(n.y, x, sum.y), fmaf(n.z, x, sum.z), fmaf(n.w, x, sum.w)};
+    __syncthreads();
+    for (int i = kRows * warp; i < 32; i += kRows * warps) {
+      float sums[kRows] = {};
+#pragma unroll 2
+      for (int l = 0; l < 32; l += 4) {
+        const float ys[4] = {y[l * kPitch + lane], y[(l + 1) * kPitch + lane], y[(l + 2) * kPitch + lane],
+                             y[(l + 3) * kPitch + lane]};
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const float4 x = *reinterpret_cast<const float4*>(scratch + (i + r) * kPitch + l);
+          sums[r] = fmaf(x.w, ys[3], fmaf(x.z, ys[2], fmaf(x.y, ys[1], fmaf(x.x, ys[0], sums[r]))));
+        }
       }
-    }
-    coupling[i * pitch + 32 + lane] = sum.x;
-    coupling[(i + 1) * pitch + 32 + lane] = sum.y;
-    coupling[(i + 2) * pitch + 32 + lane] = sum.z;
-    coupling[(i + 3) * pitch + 32 + lane] = sum.w;
-  }
-  __syncthreads();
-  for (int i = 4 * warp; i < 32; i += 4 * warps) {
-    if (lane >= second) break;
-    float sums[4] = {};
-#pragma unroll 8
-    for (int l = 0; l < 32; ++l) {
-      const float y_lj = coupling[l * pitch + 32 + lane];
+      if (32 + lane >= width) break;
+      const float tau_j = tau_of(32 + lane);
 #pragma unroll
-      for (int r = 0; r < 4; ++r) sums[r] = fmaf(scratch[(i + r) * width + l], y_lj, sums[r]);
-    }
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      t[(i + r) * width + 32 + lane] = -sums[r] * tau_of(32 + lane);
+      for (int r = 0; r < kRows; ++r) t[(i + r) * width + 32 + lane] = -sums[r] * tau_j;
     }
   }
 }

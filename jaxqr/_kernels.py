@@ -22,10 +22,9 @@ MAX_FUSED_WIDTH = 64
 MAX_TALL_WIDTH = 64
 """The widest tall panel."""
 
-SEPARATE_REFLECTORS = ("rows", "cta", "tall")
-"""Regimes whose kernels leave T, and V as halves, to another kernel."""
-
+_MAX_CLUSTER_T_WIDTH = 32  # of panels that get T from the cluster kernel itself
 _SHARES = {1: 0.0, 2: 1000.0, 4: 2500.0, 8: 6000.0}  # thread blocks that share a strip's rows, and their exchange
+_REFLECTORS_SHARES = {1: 0.0, 2: 1300.0, 4: 1700.0, 8: 2200.0, 16: 3000.0}  # the same for V's rows
 _CLUSTER_SIZES = (2, 4, 8, 16)  # thread blocks that may share a panel
 _LAUNCH = 1500.0
 _FORK = 1000.0  # of a stream, and their joining
@@ -208,10 +207,13 @@ class ClusterKernel:
     def variant(self) -> Variant:
         return self.rows_per_lane, self.cols_per_lane, self.blocks
 
+    def _makes_t(self, panel: Panel) -> bool:
+        return panel.with_reflectors and not makes_reflectors_apart(self.regime, panel.width)
+
     def _shared_bytes(self, panel: Panel) -> int:
         """Scalars, barriers and exchanges of the widest panel, the columns' rows of a block, and for T a square."""
         widest = self.cols_per_lane * self.max_warps
-        t_side = (32 if panel.width <= 32 else 64) if panel.with_reflectors else 0
+        t_side = _MAX_CLUSTER_T_WIDTH if self._makes_t(panel) else 0
         rows = 32 * (self.rows_per_lane + math.ceil(widest / 32)) + 4
         return 200 * widest + 16 * self.max_warps + 4 * rows * panel.width + 4 * t_side**2
 
@@ -232,9 +234,10 @@ class ClusterKernel:
         exchange = 9.4 * self.blocks if self.blocks <= 8 else 410
         tall_lanes = 19 * max(0, self.rows_per_lane - 16)
         latency = 3500 + width * (385 + 3.5 * elements + tall_lanes + exchange + 2.4 * width)
-        if panel.with_reflectors:
+        if self._makes_t(panel):
             latency += 2850 + width * (5.8 * self.rows_per_lane + 2.8 * width - 61)
-        return _waves(batch, min(resident, 2), latency, 0.62 * latency, device, self.blocks)
+        seconds = _waves(batch, min(resident, 2), latency, 0.62 * latency, device, self.blocks)
+        return seconds if self._makes_t(panel) else seconds + reflectors_seconds(panel, batch, device)
 
 
 Kernel = TinyKernel | RowsKernel | CtaKernel | ClusterKernel
@@ -257,13 +260,25 @@ def kernels() -> tuple[Kernel, ...]:
     )
 
 
+def makes_reflectors_apart(regime: str, width: int) -> bool:
+    """Whether T, and V as halves, of a panel are made by another kernel than the panel's own."""
+    return regime != "cluster" or width > _MAX_CLUSTER_T_WIDTH
+
+
 def reflectors_seconds(panel: Panel, batch: int, device: Device) -> float:
     """Time of the kernel that makes what the fused update takes, where a panel's own kernel does not."""
     if not panel.with_reflectors:
         return 0.0
     wide, turns = panel.width > 32, math.ceil(panel.rows / 64)
-    latency, issue = (8000 + 1270 * turns, 4000 + 1300 * turns) if wide else (4000 + 650 * turns, 1100 + 720 * turns)
-    return _waves(batch, 2 if wide else 3, latency, issue, device)
+
+    def by_shares(count: int, exchange: float) -> float:
+        own = math.ceil(turns / count)
+        latency, issue = (6000 + 900 * own, 3500 + 1100 * own) if wide else (3300 + 450 * own, 1000 + 600 * own)
+        return _waves(batch, 2 if wide else 3, exchange + latency, exchange + issue, device, count)
+
+    shared = device.clusters > 0 and panel.width > 8
+    most = 1 if not shared else 16 if device.clusters == 16 and panel.rows > 4160 and batch <= 4 else 8
+    return min(by_shares(*share) for share in _REFLECTORS_SHARES.items() if share[0] <= min(turns, most))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import jax
 from jaxqr._kernels import (
     MAX_FUSED_WIDTH,
     MAX_TALL_WIDTH,
-    SEPARATE_REFLECTORS,
     Device,
     Kernel,
     Leaves,
@@ -26,6 +25,7 @@ from jaxqr._kernels import (
     jax_seconds,
     kernels,
     look_ahead_seconds,
+    makes_reflectors_apart,
     matmul_update_seconds,
     reflectors_seconds,
     tall_update_parts,
@@ -75,7 +75,8 @@ class Step:
         panel = int(self.regime != "jax")
         if self.root is not None:  # the leaves, the stack, and the lift
             panel = 3 + self.root.launches
-        return panel + (self.update == "fused") * (1 + (self.regime in SEPARATE_REFLECTORS) + self.look_ahead)
+        apart = makes_reflectors_apart(self.regime, self.width)
+        return panel + (self.update == "fused") * (1 + apart + self.look_ahead)
 
     @property
     def _kernel(self) -> str:
@@ -223,11 +224,11 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
         return ()
 
     @functools.cache
-    def by_cost(width: int, with_reflectors: bool, whole: bool) -> list[tuple[float, Kernel]]:
-        """Kernels for panels of this width, cheapest first: their times depend on the rows that they hold."""
+    def by_cost(width: int, with_reflectors: bool, whole: bool) -> list[Kernel]:
+        """Kernels for panels of this width, cheapest first: their order depends on the rows that they hold."""
         panel = Panel(width, width, with_reflectors, whole)
         able = [kernel for kernel in kernels() if kernel.fits(panel, device)]
-        return sorted(((kernel.seconds(panel, batch, device), kernel) for kernel in able), key=lambda pair: pair[0])
+        return sorted(able, key=lambda kernel: kernel.seconds(panel, batch, device))
 
     best: dict[int, tuple[float, Step | None]] = {reflectors: (0.0, None)}
     for offset in reversed(range(0, reflectors, _WIDTHS[0])):
@@ -239,8 +240,9 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
             if update == "fused" and not _may_fuse(m, n, width):
                 continue
             wanted = Panel(rows, width, update == "fused", width == n)
-            for seconds, kernel in by_cost(*wanted[1:]):
+            for kernel in by_cost(*wanted[1:]):
                 if kernel.fits(wanted, device):
+                    seconds = kernel.seconds(wanted, batch, device)
                     seconds += best[offset + width][0] + _update_seconds(rows, width, columns, batch, update, device)
                     candidates.append((seconds, Step(offset, width, rows, kernel.regime, kernel.variant, update)))
                     break

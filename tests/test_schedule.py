@@ -79,7 +79,7 @@ def check(schedule: Schedule):
         elif step.regime == "tall":
             assert step.rows > MAX_ROWS[schedule.device_kind]
             check_tall(step)
-        t_side = (32 if step.width <= 32 else 64) if step.update == "fused" and step.regime == "cluster" else 0
+        t_side = 32 if step.update == "fused" and step.regime == "cluster" and step.width <= 32 else 0
         assert 4 * (rows_held * step.width + t_side**2) <= SHARED_BYTES[schedule.device_kind]
         assert step.update != "fused" or step.width <= 64
     assert offset == (min(m, n) if schedule.batch else 0)
@@ -213,20 +213,21 @@ def test_the_table_shows_every_step():
 
 
 @pytest.mark.parametrize(
-    ("regime", "update", "launches"),
+    ("regime", "width", "update", "launches"),
     [
-        ("tiny", None, 1),
-        ("rows", None, 1),
-        ("rows", "fused", 3),
-        ("cta", "fused", 3),
-        ("cta", "matmul", 1),
-        ("cluster", "fused", 2),
-        ("jax", None, 0),
+        ("tiny", 8, None, 1),
+        ("rows", 8, None, 1),
+        ("rows", 8, "fused", 3),
+        ("cta", 8, "fused", 3),
+        ("cta", 8, "matmul", 1),
+        ("cluster", 32, "fused", 2),
+        ("cluster", 33, "fused", 3),
+        ("jax", 8, None, 0),
     ],
 )
-def test_launches_of_a_step(regime, update, launches):
-    """Two kernels leave T and V to a third."""
-    step = Step(0, 8, 64, regime, (1, 2, 3), update)
+def test_launches_of_a_step(regime, width, update, launches):
+    """Some kernels leave T and V to another."""
+    step = Step(0, width, 64, regime, (1, 2, 3), update)
     assert step.launches == launches
     assert Schedule(64, 16, 1, "H200", "None", (step, step)).launches == 2 * launches
 

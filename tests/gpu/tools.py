@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.explicit import explicit_measures
-from jaxqr._kernels import SEPARATE_REFLECTORS
+from jaxqr._kernels import makes_reflectors_apart
 from jaxqr.schedule import Step
 from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
 
@@ -44,7 +44,7 @@ def scheduled_kernels(step: Step) -> list[str | Kernel]:
     if step.root is not None:
         own += ["stack", *scheduled_kernels(step.root), "lift"]
     if step.update == "fused":
-        own += ["reflectors"] if step.regime in SEPARATE_REFLECTORS else []
+        own += ["reflectors"] if makes_reflectors_apart(step.regime, step.width) else []
         own += ["block_reflector"] * (1 + step.look_ahead)
     return own
 
