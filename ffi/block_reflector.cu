@@ -21,9 +21,9 @@
 // Columns are permuted inside every 32, so that a thread's elements of the product's four tiles lie side by side in
 // memory: column j of the quad of column 2·i + e of the tiles is in tile j. The quad is 4·e + i, so that neighbouring
 // threads' are side by side too, or where C is in shared memory 2·i + e. Every element of C belongs to one thread of
-// one CTA; tiles of V are published and retired by CTA barriers, and no loop's count depends on the data. Resources:
-// 256 threads, at most 128 registers a thread, 91 or 101 KB of shared memory at width 64: two CTAs on an SM where there
-// is room for them.
+// one CTA; tiles are published and retired by CTA barriers, on Hopper by mbarriers and counts of the warps that have
+// left them, and no loop's count depends on the data. Resources: 256 threads, at most 128 registers a thread, 91 or 102
+// KB of shared memory at width 64: two CTAs on an SM where there is room for them.
 #include <cuda.h>
 
 #include <algorithm>
@@ -46,6 +46,7 @@ constexpr int kThreads = 256;
 constexpr int kStrip = 64;     // columns of C a CTA: a part of 32 for each warp of a pair
 constexpr int kTileRows = 64;  // rows of V and C at a time
 constexpr int kTilesASum = 16;
+constexpr int kGroups = kThreads / 64;  // pairs of warps, which share a tile's rows
 constexpr int kPad = 8;          // halves added to a row, so that eight rows of a matrix load fall into different banks
 constexpr int kColumnTiles = 4;  // tiles of 8 columns a warp
 constexpr float kWeightScale = 0x1p13f;  // brings scaled weights (at most 2) to the upper part of fp16's range
@@ -165,9 +166,9 @@ struct CopyStream {
   __device__ static int part() { return thread() / kWords % 2; }
 };
 
-// Both V and C by copies of whole tiles, which bring zeros from outside the matrices. Every thread has the fragments of
-// C's next tile in registers, or back in their place, before it waits for the next tile of V; so that one barrier of
-// the CTA a tile retires both.
+// Both V and C by copies of whole tiles, which bring zeros from outside the matrices. Warps leave a tile when they have
+// done with V's and have the fragments of C's next one in registers, or C's back in their place; the last one to leave
+// starts the copies into and out of what all have left, and none waits for the others.
 //
 // Tiles are swizzled: a row is 128 bytes (or 64, of V at width 32), in which 16-byte word i of row r is at i ^ r % 8
 // (or i ^ r / 2 % 4), so that no 8 words that are loaded together meet in a bank.
@@ -176,7 +177,7 @@ struct CopyStream {
 // the way back: it is as many fills away from the last one, which counts for both ways, as it was on the way there.
 template <int width>
 struct BulkStream {
-  static constexpr int kWidth = width, kStages = 2;
+  static constexpr int kWidth = width, kStages = width == 64 ? 2 : 3;
   static constexpr bool kBulk = true;
   static constexpr int kOddQuad = 4, kQuadPair = 8;    // columns from quad 0 to those of columns 1 and 2 of the tiles
   using Tile = __half[2][kTileRows][kWidth];           // high and low parts
@@ -185,6 +186,8 @@ struct BulkStream {
     Tile v[kStages];
     ColumnTile c[kStages];
     uint64_t v_full[kStages], c_full[kStages];
+    unsigned left[kStages];  // how many warps have left the tile
+    int matrix, column;      // where the strip is
   };
   // Of V's [matrix][row][part][column], and of [matrix][row][column] of C before and after.
   struct Maps {
@@ -193,35 +196,31 @@ struct BulkStream {
 
   Stages& stages;
   const Maps& maps;
-  const int strips, tiles;
+  const int tiles;
+  bool stored = false;  // whether this thread has started the copy of the last tile of C
 
+  // Published by the next barrier of the CTA.
   __device__ __forceinline__ BulkStream(Stages& stages, const Maps& maps, int strips, int tiles)
-      : stages(stages), maps(maps), strips(strips), tiles(tiles) {
-    if (threadIdx.x == 0) {
+      : stages(stages), maps(maps), tiles(tiles) {
+    if (threadIdx.x == kThreads - 32) {  // of a warp that has no scales to load
       for (int i = 0; i < kStages; ++i) {
         ptx::mbarrier_init(&stages.v_full[i], 1);
         ptx::mbarrier_init(&stages.c_full[i], 1);
+        stages.left[i] = 0;
       }
+      stages.matrix = static_cast<int>(blockIdx.x) / strips;
+      stages.column = static_cast<int>(blockIdx.x) % strips * kStrip;
       ptx::order_before_copies();
       for (int tile = 0; tile < min(kStages, tiles); ++tile) {
         fill_c(tile);
         fill_v(tile);
       }
     }
-    __syncthreads();
   }
 
-  // V's tile, once all threads are here and it is there. Copies into and out of what they have left start.
-  template <int kDirection>
+  // V's tile, once it is there.
+  template <int>
   __device__ __forceinline__ const Tile& wait(int tile) {
-    // Loads of C may still be on their way, and a copy that the barrier lets start would overtake them.
-    if (kDirection > 0) ptx::order_before_copies();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      if (kDirection > 0 && tile + kStages < tiles) fill_c(tile + kStages);
-      if (kDirection < 0 && tile + 1 < tiles) store_c(tile + 1);
-    }
-    if (threadIdx.x == 32 && tile > 0 && tile + 1 < tiles) fill_v(tile + kDirection);
     ptx::mbarrier_wait(&stages.v_full[stage_of(tile)], parity_of(tile));
     return stages.v[stage_of(tile)];
   }
@@ -239,49 +238,68 @@ struct BulkStream {
     return stages.c[stage_of(tile)];
   }
   // `column` is a multiple of 4.
-  __device__ static float4* at(ColumnTile& c, int row, int column) {
+  __device__ static float4* at(ColumnTile& c, unsigned row, unsigned column) {
     return reinterpret_cast<float4*>(&c[column / (kStrip / 2)][row][(column / 4 % 8 ^ row % 8) * 4]);
   }
 
-  // On the way back: the tile below comes into the stage from which the one above was stored.
+  // On the way there, with C's next tile in registers.
+  __device__ __forceinline__ void leave(int tile) {
+    // Loads of C may still be on their way, and a copy would overtake them.
+    ptx::order_before_copies();
+    if (last_to_leave(tile)) {
+      // The first tile's stage as well, which no tile before it has left.
+#pragma unroll 1
+      for (int next = tile == 0 ? kStages : tile + kStages + 1; next < min(tile + kStages + 2, tiles); ++next)
+        fill_c(next);
+      if (tile + kStages < tiles) fill_v(tile + kStages);
+    }
+  }
+  // On the way back, with C's tile updated.
+  __device__ __forceinline__ void leave_back(int tile) {
+    ptx::order_before_copies();
+    stored = last_to_leave(tile);
+    if (stored) {
+      store_c(tile);
+      if (tile >= kStages) fill_v(tile - kStages);
+    }
+  }
+  // On the way back: another tile comes into the stage from which the one above was stored.
   __device__ __forceinline__ void follow_c(int tile) {
-    if (threadIdx.x == 0 && tile > 0 && tile + 1 < tiles) {
+    if (stored && tile + 1 >= kStages) {
       ptx::store_bulk_wait_read();
-      fill_c(tile - 1);
+      fill_c(tile + 1 - kStages);
     }
   }
-
-  __device__ __forceinline__ void finish() {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      store_c(0);
-      ptx::store_bulk_wait_read();
-    }
-  }
+  __device__ __forceinline__ void finish() { ptx::store_bulk_wait_read(); }
 
  private:
   __device__ static int stage_of(int tile) { return static_cast<unsigned>(tile) % kStages; }
   __device__ static unsigned parity_of(int tile) { return static_cast<unsigned>(tile) / kStages % 2; }
-  __device__ static int block() { return ptx::recomputed(static_cast<int>(blockIdx.x)); }
+
+  // For one thread of the last warp.
+  __device__ __forceinline__ bool last_to_leave(int tile) {
+    constexpr unsigned kLast = kThreads / 32 - 1;
+    __syncwarp();
+    return threadIdx.x % 32 == 0 && ptx::count_cyclic(&stages.left[stage_of(tile)], kLast) == kLast;
+  }
 
   __device__ __forceinline__ void fill_v(int tile) {
     const int stage = stage_of(tile);
     ptx::mbarrier_arrive_expect(&stages.v_full[stage], sizeof(Tile));
     for (int part = 0; part < 2; ++part)
-      ptx::copy_tensor(stages.v[stage][part], &maps.v, 0, part, tile * kTileRows, block() / strips,
-                       &stages.v_full[stage]);
+      ptx::copy_tensor(stages.v[stage][part], &maps.v, 0, part, tile * kTileRows, stages.matrix, &stages.v_full[stage]);
   }
   __device__ __forceinline__ void fill_c(int tile) {
     const int stage = stage_of(tile);
     ptx::mbarrier_arrive_expect(&stages.c_full[stage], sizeof(ColumnTile));
     for (int half = 0; half < 2; ++half)
-      ptx::copy_tensor(stages.c[stage][half], &maps.source, block() % strips * kStrip + half * (kStrip / 2),
-                       tile * kTileRows, block() / strips, &stages.c_full[stage]);
+      ptx::copy_tensor(stages.c[stage][half], &maps.source, stages.column + half * (kStrip / 2), tile * kTileRows,
+                       stages.matrix, &stages.c_full[stage]);
   }
   __device__ __forceinline__ void store_c(int tile) {
     for (int half = 0; half < 2; ++half)
-      ptx::store_tensor(&maps.target, block() % strips * kStrip + half * (kStrip / 2), tile * kTileRows,
-                        block() / strips, stages.c[stage_of(tile)][half]);
+      ptx::store_tensor(&maps.target, stages.column + half * (kStrip / 2), tile * kTileRows, stages.matrix,
+                        stages.c[stage_of(tile)][half]);
     ptx::store_bulk_commit();
   }
 };
@@ -290,9 +308,11 @@ template <typename Stream>
 struct Shared {
   static constexpr int kWidth = Stream::kWidth, kPitch = kStrip + 4;
   typename Stream::Stages stages;
-  // First W as two sums of two groups each, then W and T, then the halves of Tᵀ·W.
+  // W and T or its transpose, then the halves of their product.
   union {
-    float sums[2][kWidth][kPitch];
+    struct {
+      float w[kWidth][kPitch], t[kWidth][kPitch];
+    } factors;
     __half weights[2][kWidth][kStrip + kPad];
   };
   float scale[kStrip];            // of C's columns: exact powers of two
@@ -324,7 +344,6 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   const int strip = static_cast<int>(blockIdx.x % strips) * kStrip;
   const int strip_columns = min(columns - strip, kStrip);
   int rows = matrix_rows, tiles = (rows + kTileRows - 1) / kTileRows;
-  scales += strip;
   int skipped = 0;  // rows, which other CTAs have
   if constexpr (kShared && kClusters) {
     const int share = static_cast<int>(blockIdx.y), shares = static_cast<int>(gridDim.y),
@@ -381,7 +400,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   if (threadIdx.x < kStrip) {
     float scale = 1.0f;
     if (static_cast<int>(threadIdx.x) < strip_columns) {
-      float* const place = scales + matrix * row_stride + first + threadIdx.x;
+      float* const place = scales + matrix * row_stride + first + strip + threadIdx.x;
       if (make_scales) {
         float magnitude = __uint_as_float(shared.magnitude[0][threadIdx.x]);
         if constexpr (kShared && kClusters) {
@@ -400,6 +419,29 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   }
   moderate = __syncthreads_and(moderate);
 
+  // T, or its transpose, comes for step 3. The stream V's next group of copies has them too.
+  {
+    float (*const target)[Shared<Stream>::kPitch] = shared.factors.t;
+    const float* const source = t + ptx::recomputed(static_cast<int>(blockIdx.x)) / strips * int64_t{width} * width;
+    if (transpose && width % 4 == 0) {
+      constexpr int kQuads = kWidth / 4;
+      const int column = threadIdx.x % kQuads * 4;
+#pragma unroll
+      for (int i = 0; i < kWidth; i += kThreads / kQuads) {
+        const int row = i + threadIdx.x / kQuads;
+        ptx::copy_async_16(&target[row][column], source + row * width + column, row < width && column < width);
+      }
+    } else {
+      const int column = threadIdx.x % kWidth;
+#pragma unroll 4
+      for (int row = threadIdx.x / kWidth; row < kWidth; row += kThreads / kWidth) {
+        ptx::copy_async_4(transpose ? &target[row][column] : &target[column][row], source + row * width + column,
+                          row < width && column < width);
+      }
+    }
+    if constexpr (Stream::kBulk) ptx::copy_async_commit();
+  }
+
   // W = Vᵀ·C.
   {
     const int first_row = row_group * 16 + lane_pair * 2;  // of a tile's fragment: this row and 1, 8 and 9 below
@@ -412,8 +454,8 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       constexpr int kBelow[4] = {0, 1, 8, 9};
       if constexpr (Stream::kBulk) {
         auto& staged = stream.wait_c(tile);
-        const int thread = ptx::recomputed(static_cast<int>(threadIdx.x));  // registers are short
-        const int part_of_thread =
+        const unsigned thread = ptx::recomputed(static_cast<int>(threadIdx.x));  // registers are short
+        const unsigned part_of_thread =
             thread / 32 % 2 * 32 + thread / 4 % 2 * Stream::kOddQuad + thread % 32 / 8 * Stream::kQuadPair;
 #pragma unroll
         for (int i = 0; i < 4; ++i)
@@ -459,18 +501,19 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
         }
       }
       if (tile + 1 == tiles || (tile + 1) % kTilesASum == 0) {
-        // Groups 2 and 3 add their parts to sums 0 and 1, then groups 0 and 1 do.
+        // The groups take turns at each 16 rows of W.
+        if (Stream::kBulk && tile + 1 == tiles) ptx::copy_async_wait<0>();  // T
 #pragma unroll
-        for (int turn = 1; turn >= 0; --turn) {
-          if (row_group / 2 == turn) {
-            const bool start = turn == 1 && tile < kTilesASum;
+        for (int turn = 0; turn < kGroups; ++turn) {
 #pragma unroll
-            for (int i = 0; i < kWidth / 16; ++i) {
+          for (int i = 0; i < kWidth / 16; ++i) {
+            if ((i + turn) % kGroups == row_group) {
+              const bool start = turn == 0 && tile < kTilesASum;
 #pragma unroll
               for (int q = 0; q < 4; ++q) {
                 float4* const place = reinterpret_cast<float4*>(
-                    &shared.sums[row_group % 2][16 * i + q / 2 * 8 + lane_row]
-                                [part + q % 2 * Stream::kOddQuad + lane_pair * Stream::kQuadPair]);
+                    &shared.factors.w[16 * i + q / 2 * 8 + lane_row]
+                                     [part + q % 2 * Stream::kOddQuad + lane_pair * Stream::kQuadPair]);
                 const float4 sum = start ? float4{} : *place;
                 *place = {sum.x + w[i][0][q], sum.y + w[i][1][q], sum.z + w[i][2][q], sum.w + w[i][3][q]};
                 w[i][0][q] = w[i][1][q] = w[i][2][q] = w[i][3][q] = 0.0f;
@@ -480,20 +523,18 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
           __syncthreads();
         }
       }
-      if (Stream::kBulk && tile + 1 < tiles) load_c(tile + 1);
+      if constexpr (Stream::kBulk) {
+        if (tile + 1 < tiles) load_c(tile + 1);
+        stream.leave(tile);
+      }
     }
   }
 
   if constexpr (!Stream::kBulk) stream.turn(own_halves(), tiles);
 
-  // Both sums become W, and T takes the place of the second.
-  float* const w = &shared.sums[0][0][0];
-  float* const t_shared = &shared.sums[1][0][0];
+  float* const w = &shared.factors.w[0][0];
+  const float* const t_shared = &shared.factors.t[0][0];
   constexpr int kPitch = Shared<Stream>::kPitch;
-  for (int index = threadIdx.x; index < kWidth * kStrip; index += kThreads) {
-    const int i = index / kStrip * kPitch + index % kStrip;
-    w[i] = (w[i] + t_shared[i]) * (1.0f / kReflectorScale);
-  }
   if constexpr (kShared && kClusters) {
     constexpr int kQuads = kWidth * kStrip / 4 / kThreads;
     const auto quad = [](int i) {
@@ -512,15 +553,8 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     cluster_barrier();  // all have read; the last access to another CTA's memory
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) *reinterpret_cast<float4*>(w + quad(i)) = sums[i];
+    __syncthreads();
   }
-  __syncthreads();
-  const float* const own_t = t + ptx::recomputed(static_cast<int>(blockIdx.x)) / strips * int64_t{width} * width;
-  for (int index = threadIdx.x; index < kWidth * kWidth; index += kThreads) {
-    const int i = index / kWidth, j = index % kWidth;
-    const int place = transpose ? i * width + j : j * width + i;
-    t_shared[i * kPitch + j] = i < width && j < width ? own_t[place] : 0.0f;
-  }
-  __syncthreads();
 
   // W ← Tᵀ·W or T·W: a lane two columns, a warp a quad of rows and, as T's zeros are skipped, its mirror image.
   {
@@ -531,15 +565,18 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       const int row = quad_row(turn), last = transpose ? row + 4 : kWidth;
-#pragma unroll 4
-      for (int l = transpose ? 0 : row; l < last; ++l) {
-        const float4 t_row = *reinterpret_cast<const float4*>(t_shared + l * kPitch + row);
-        const float2 w_row = *reinterpret_cast<const float2*>(w + l * kPitch + column);
-        const float ts[4] = {t_row.x, t_row.y, t_row.z, t_row.w};
+#pragma unroll 1
+      for (int four = transpose ? 0 : row; four < last; four += 4) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          result[turn][i][0] = fmaf(ts[i], w_row.x, result[turn][i][0]);
-          result[turn][i][1] = fmaf(ts[i], w_row.y, result[turn][i][1]);
+        for (int l = four; l < four + 4; ++l) {
+          const float4 t_row = *reinterpret_cast<const float4*>(t_shared + l * kPitch + row);
+          const float2 w_row = *reinterpret_cast<const float2*>(w + l * kPitch + column);
+          const float ts[4] = {t_row.x, t_row.y, t_row.z, t_row.w};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            result[turn][i][0] = fmaf(ts[i], w_row.x, result[turn][i][0]);
+            result[turn][i][1] = fmaf(ts[i], w_row.y, result[turn][i][1]);
+          }
         }
       }
     }
@@ -554,7 +591,10 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const float scale = power_of_two_scale(__uint_as_float(shared.magnitude[1][column + c]));
-      if (warp == 0) shared.unit[column + c] = reciprocal_of_scale(scale) * (1.0f / (kReflectorScale * kWeightScale));
+      // Here and in step 4 V's scale counts.
+      if (warp == 0)
+        shared.unit[column + c] =
+            reciprocal_of_scale(scale) * (1.0f / (kReflectorScale * kReflectorScale * kWeightScale));
       const int of_part = (column + c) % 32;
       const int tile_column = Stream::kOddQuad == 16 ? of_part % 16 / 4 * 2 + of_part / 16 : of_part / 4;
       const int place = column / 32 * 32 + of_part % 4 * 8 + tile_column;
@@ -570,8 +610,8 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   }
   __syncthreads();
 
-  // C ← C - V·W. The high parts of W's fragments stay in registers, the low ones are read for every tile: registers are
-  // short.
+  // C ← C - V·W. The high parts of W's fragments stay in registers; the low ones do on Hopper, where C's next tile
+  // needs none, and are read for every tile elsewhere.
   constexpr int kSteps = kWidth / 16;
   const auto load_weights = [&](uint32_t (&fragments)[kColumnTiles][2], int high_or_low, int step) {
 #pragma unroll
@@ -585,9 +625,12 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       fragments[j + 1][1] = two[3];
     }
   };
-  uint32_t w_high[kSteps][kColumnTiles][2];
+  uint32_t w_high[kSteps][kColumnTiles][2], w_low[kSteps][kColumnTiles][2];
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) load_weights(w_high[step], 0, step);
+  for (int step = 0; step < kSteps; ++step) {
+    load_weights(w_high[step], 0, step);
+    if constexpr (Stream::kBulk) load_weights(w_low[step], 1, step);
+  }
   const int column = part + lane_pair * Stream::kQuadPair;
   float factor[8];  // what one of the product counts in each of this thread's columns
 #pragma unroll
@@ -618,14 +661,14 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       float product[kColumnTiles][4] = {};
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        uint32_t v_high[4], v_low[4], w_low[kColumnTiles][2];
+        uint32_t v_high[4], v_low[4];
         const int v_row = row_group * 16 + matrix_index % 2 * 8 + matrix_row,
                   v_column = 16 * step + matrix_index / 2 * 8;
         const __half* const place = Stream::at(v, v_row, v_column);
         ptx::load_matrices(v_high, place);
         ptx::load_matrices(v_low, place + Stream::kLowParts);
-        load_weights(w_low, 1, step);
-        mma_split(product, v_high, v_low, w_high[step], w_low);
+        if constexpr (!Stream::kBulk) load_weights(w_low[step], 1, step);
+        mma_split(product, v_high, v_low, w_high[step], w_low[step]);
       }
       [[maybe_unused]] float4* staged[4];
       if constexpr (Stream::kBulk) {
@@ -657,7 +700,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
                                {x[0], x[1], x[2], x[3]});
         }
       }
-      if constexpr (Stream::kBulk) ptx::order_before_copies();
+      if constexpr (Stream::kBulk) stream.leave_back(tile);
       row -= kTileRows;
       target -= kTileRows * row_stride;
     }

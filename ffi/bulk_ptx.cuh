@@ -35,6 +35,13 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity
 // too, which a barrier alone does not.
 __device__ __forceinline__ void order_before_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// A policy of the L2 cache: what a copy moves leaves it before anything else.
+__device__ __forceinline__ uint64_t evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // Starts a copy of a box of an array, which completes its bytes of the barrier's current phase. Coordinates are those
 // of its first element, the last dimension's first; what is outside the array is zero.
 __device__ __forceinline__ void copy_tensor(void* shared, const CUtensorMap* map, int i, int j, int k,
@@ -54,11 +61,14 @@ __device__ __forceinline__ void copy_tensor(void* shared, const CUtensorMap* map
       : "memory");
 }
 
-// Starts a copy back, of this thread's next group; nothing is written outside the array.
+// Starts a copy back, of this thread's next group; nothing is written outside the array. It will not be read again
+// soon.
 __device__ __forceinline__ void store_tensor(const CUtensorMap* map, int i, int j, int k, const void* shared) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map),
-               "r"(i), "r"(j), "r"(k), "r"(shared_address(shared))
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%1, %2, %3}], [%4], %5;" ::"l"(
+          map),
+      "r"(i), "r"(j), "r"(k), "r"(shared_address(shared)), "l"(evict_first())
+      : "memory");
 }
 
 // The copies back that this thread has started since the last commit become a group.

@@ -39,6 +39,17 @@ __device__ __forceinline__ void mbarrier_wait_first_phase(uint64_t* barrier) {
   } while (!done);
 }
 
+// The counter's value, which goes on from 0 to `last` and then to 0 again. What threads of the CTA have done before
+// they counted is done before what a thread does that has seen their counts.
+__device__ __forceinline__ unsigned count_cyclic(unsigned* counter, unsigned last) {
+  unsigned value;
+  asm volatile("atom.acq_rel.cta.shared.inc.u32 %0, [%1], %2;"
+               : "=r"(value)
+               : "r"(shared_address(counter)), "r"(last)
+               : "memory");
+  return value;
+}
+
 // A load that the compiler may not merge with an earlier one of the same address (which would keep the value in
 // registers).
 __device__ __forceinline__ float4 load_shared_again(const float* address) {
