@@ -354,12 +354,14 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
     def by_shares(count: int, exchange: float) -> float:
         own = math.ceil(tiles / count)
         latency, issue = 4000 + own * (1900 + 650 * wide), 2000 + own * (1550 + 600 * wide)
+        if count == 1 and aligned:  # tensor copies
+            latency, issue = 4000 + own * (1900 + 350 * wide), 2000 + 1500 * wide + own * (1500 + 50 * wide)
         if count > 2 and 4 * strips * count > 3 * device.multiprocessors:  # some come two to a multiprocessor
             latency = 2 * issue
         return _waves(strips, 2, exchange + latency, exchange + issue, device, count)
 
-    shared = device.clusters > 0 and columns % 4 == 0
-    return min(by_shares(*share) for share in _SHARES.items() if share[0] == 1 or (shared and share[0] <= tiles))
+    aligned = device.clusters > 0 and columns % 4 == 0
+    return min(by_shares(*share) for share in _SHARES.items() if share[0] == 1 or (aligned and share[0] <= tiles))
 
 
 def look_ahead_seconds(
