@@ -4,6 +4,7 @@
 // capture them in a command buffer.
 #include <cuda_runtime_api.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "rows_panel.h"
 #include "shapes.h"
 #include "tall.h"
+#include "tall_update.h"
 
 namespace ffi = xla::ffi;
 
@@ -118,6 +120,22 @@ ffi::Error lift(cudaStream_t stream, Matrices h, Matrices tau, Matrices stack, f
   if (const cudaError_t error = copy_unless_aliased(stream, h, *result); error != cudaSuccess)
     return status("jaxqr_lift", error, h.dimensions());
   return status("jaxqr_lift", launch_lift(shape, result->typed_data(), tau.typed_data(), stack.typed_data(), stream),
+                h.dimensions());
+}
+
+ffi::Error tall_update(cudaStream_t stream, Matrices h, Vectors tau, ffi::RemainingArgs rest,
+                       ffi::Result<Matrices> result, ffi::Result<Vectors> workspace, int64_t offset, bool has_src) {
+  const char* const target = "jaxqr_tall_update";
+  TallUpdateShape shape;
+  std::optional<Matrices> src;
+  if (auto error = check_tall_update(h, tau, rest, *result, *workspace, offset, has_src, &shape, &src); error.failure())
+    return error;
+  if (auto error = check_width(target, shape.width, kMaxTallUpdateWidth); error.failure()) return error;
+  if (const cudaError_t error = copy_unless_aliased(stream, h, *result); error != cudaSuccess)
+    return status(target, error, h.dimensions());
+  return status(target,
+                launch_tall_update(shape, result->typed_data(), tau.typed_data(), workspace->typed_data(),
+                                   src ? src->typed_data() : result->typed_data(), stream),
                 h.dimensions());
 }
 
@@ -240,6 +258,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_lift_cuda, jaxqr::lift,
                                   .Arg<jaxqr::Matrices>()
                                   .Ret<jaxqr::Matrices>()
                                   .Attr<int64_t>("offset"),
+                              {ffi::Traits::kCmdBufferCompatible});
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_tall_update_cuda, jaxqr::tall_update,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Arg<jaxqr::Vectors>()
+                                  .RemainingArgs()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Vectors>()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<bool>("has_src"),
                               {ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_reflectors_cuda, jaxqr::reflectors,

@@ -17,6 +17,8 @@
 //   jaxqr_driver tall BATCH M N OFFSET WIDTH LEAVES NUMBER...
 //                                          microseconds of a tall panel's leaves by the rows kernel of that name, of
 //                                          their stack, and of the lift
+//   jaxqr_driver tall-update BATCH M N OFFSET WIDTH
+//                                          microseconds of the update of all columns right of a tall panel
 //   jaxqr_driver sweep                     panels and updates over rows, widths and batches, as CSV
 //
 // Exit status 0, 1 if a check failed, 2 on wrong usage.
@@ -45,6 +47,7 @@
 #include "rows_panel.h"
 #include "rows_variants.h"
 #include "tall.h"
+#include "tall_update.h"
 #include "tiny_variants.h"
 
 namespace {
@@ -388,6 +391,64 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales,
   report(worst < 10 && untouched == 0, what, worst, untouched);
 }
 
+// `hard`: columns of very different size, zeros in the first chunk of one, and a NaN in one of the first matrix.
+void check_tall_update(const jaxqr::TallUpdateShape& s, bool in_place, bool hard) {
+  const int64_t size = s.m * s.n, w = s.width, rows = s.rows(), first = s.offset + w;
+  std::vector<float> h = random_floats(s.batch * size, 6), a = random_floats(s.batch * size, 7), tau(s.batch * w);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t k = 0; k < w; ++k) {
+      double square = 1.0;
+      for (int64_t r = 0; r < rows; ++r) {
+        float& x = h[b * size + (s.offset + r) * s.n + s.offset + k];
+        x = r <= k ? kPoison : x / std::sqrt(static_cast<float>(rows));
+        if (r > k) square += double{x} * x;
+      }
+      tau[b * w + k] = static_cast<float>(2.0 / square);
+    }
+  }
+  std::vector<float>& c = in_place ? h : a;
+  const int64_t bad_column = hard ? (first + s.n) / 2 : -1;
+  if (hard) {
+    for (int64_t row = 0; row < s.batch * s.m; ++row)
+      for (int64_t j = first; j < s.n; ++j) c[row * s.n + j] *= j % 3 == 0 ? 0x1p-110f : j % 3 == 1 ? 1 : 0x1p110f;
+    for (int64_t r = 0; r < std::min(rows, jaxqr::kTallChunkRows); ++r) c[(s.offset + r) * s.n + first] = 0.0f;
+    c[(s.offset + rows / 2) * s.n + bad_column] = kPoison;
+  }
+  const DeviceFloats result(h), source(a), taus(tau), workspace(std::vector<float>(s.batch * s.workspace(), kPoison));
+  REQUIRE(jaxqr::launch_tall_update(s, result.get(), taus.get(), workspace.get(),
+                                    in_place ? result.get() : source.get(), nullptr));
+  REQUIRE(cudaDeviceSynchronize());
+  const std::vector<float> updated = result.host();
+  double worst = 0.0, untouched = 0.0;
+  for (int64_t b : {int64_t{0}, s.batch - 1}) {
+    const float* const panel = &h[b * size + s.offset * s.n + s.offset];
+    for (int64_t j = first; j < s.n; ++j) {
+      std::vector<double> column(rows);
+      double norm = 0.0, error = 0.0;
+      for (int64_t r = 0; r < rows; ++r) column[r] = c[b * size + (s.offset + r) * s.n + j];
+      for (double x : column) norm += x * x;
+      for (int64_t k = 0; k < w; ++k) {
+        double dot = 0.0;
+        for (int64_t r = k; r < rows; ++r) dot += reflector(panel, s.n, r, k) * column[r];
+        for (int64_t r = k; r < rows; ++r) column[r] -= tau[b * w + k] * dot * reflector(panel, s.n, r, k);
+      }
+      for (int64_t r = 0; r < rows; ++r) error += std::pow(updated[b * size + (s.offset + r) * s.n + j] - column[r], 2);
+      const double relative = norm > 0 ? std::sqrt(error / norm) / std::numeric_limits<float>::epsilon() : error;
+      if (b == 0 && j == bad_column) continue;
+      worst = std::isnan(relative) ? relative : std::max(worst, relative);
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      if (i / s.n >= s.offset && i % s.n >= first) continue;
+      if (std::memcmp(&h[b * size + i], &updated[b * size + i], sizeof(float)) != 0)
+        untouched = std::numeric_limits<double>::infinity();
+    }
+  }
+  char what[200];
+  std::snprintf(what, sizeof what, "tall update batch %d, %d×%d, offset %d, width %d%s%s", int(s.batch), int(s.m),
+                int(s.n), int(s.offset), int(w), in_place ? ", in place" : "", hard ? ", hard" : "");
+  report(worst < 10 && untouched == 0, what, worst, untouched);
+}
+
 // Random reflections in the columns of matrices, those on and above the diagonal poisoned.
 void reflections(int64_t batch, int64_t m, int64_t n, int64_t k, std::vector<float>* h, std::vector<float>* tau) {
   *h = random_floats(batch * m * n, 4);
@@ -578,6 +639,18 @@ int check() {
 #define JAXQR_CHECK_LEAVES(...) check_leaves({__VA_ARGS__});
   JAXQR_ROWS_VARIANTS(JAXQR_CHECK_LEAVES)
 #undef JAXQR_CHECK_LEAVES
+  for (int64_t rows : {64, 255, 256, 257, 1500, 5000}) {
+    for (int64_t width : {1, 20, 32, 33, 64}) {
+      for (int64_t columns : {1, 31, 32, 33, 64, 100}) {
+        for (bool hard : {false, true}) {
+          check_tall_update({2, rows, width + columns, 0, width}, false, hard);
+          check_tall_update({3, rows + 5, width + columns + 5, 5, width}, true, hard);
+          check_tall_update({1, rows + 8, width + columns + 8, 8, width}, true, hard);
+          checks += 3;
+        }
+      }
+    }
+  }
   std::printf("%d checks, %d failed\n", checks, failures);
   return failures != 0;
 }
@@ -689,6 +762,15 @@ int time_tall(const jaxqr::LeavesShape& s, const jaxqr::RowsVariant& variant) {
   const double lift = microseconds([&] { return jaxqr::launch_lift(s, h.get(), tau.get(), stack.get(), nullptr); });
   std::printf("leaves %.2f, stack %.2f, lift %.2f\n", leaves, stacking, lift);
   return 0;
+}
+
+double time_tall_update(const jaxqr::TallUpdateShape& s) {
+  const int64_t size = s.batch * s.m * s.n;
+  const DeviceFloats h(size), tau(s.batch * s.width), workspace(s.batch * s.workspace());
+  fill<<<1024, 256>>>(h.get(), size);
+  REQUIRE(cudaMemset(tau.get(), 0, s.batch * s.width * sizeof(float)));  // or else C would grow
+  return microseconds(
+      [&] { return jaxqr::launch_tall_update(s, h.get(), tau.get(), workspace.get(), h.get(), nullptr); });
 }
 
 double time_update(const BlockReflectorShape& s, bool make_scales) {
@@ -809,7 +891,7 @@ int usage() {
       "usage: jaxqr_driver check | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME "
       "NUMBER... | update BATCH M N "
       "OFFSET WIDTH [scales] | ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER... | reflectors BATCH M N WIDTH COUNT | "
-      "tall BATCH M N OFFSET WIDTH LEAVES NUMBER...\n");
+      "tall BATCH M N OFFSET WIDTH LEAVES NUMBER... | tall-update BATCH M N OFFSET WIDTH\n");
   return 2;
 }
 
@@ -848,6 +930,10 @@ int main(int argc, char** argv) {
   if (mode == "tall" && argc == 11)
     return time_tall({number(2), number(3), number(4), number(5), number(6), number(7)},
                      {number(8), number(9), number(10)});
+  if (mode == "tall-update" && argc == 7) {
+    std::printf("%.2f\n", time_tall_update({number(2), number(3), number(4), number(5), number(6)}));
+    return 0;
+  }
   if (mode == "reflectors" && argc == 7) {
     std::printf("%.2f\n", time_reflectors(number(2), number(3), number(4), number(5), number(6)));
     return 0;

@@ -7,12 +7,14 @@
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_panel_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_leaves_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_lift_cpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_tall_update_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_reflectors_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_look_ahead_cpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_panel_cuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_leaves_cuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_lift_cuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_tall_update_cuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_reflectors_cuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(jaxqr_look_ahead_cuda);

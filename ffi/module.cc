@@ -18,6 +18,7 @@ nb::dict registrations() {
   cpu["jaxqr_panel"] = encapsulate(jaxqr_panel_cpu);
   cpu["jaxqr_leaves"] = encapsulate(jaxqr_leaves_cpu);
   cpu["jaxqr_lift"] = encapsulate(jaxqr_lift_cpu);
+  cpu["jaxqr_tall_update"] = encapsulate(jaxqr_tall_update_cpu);
   cpu["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cpu);
   cpu["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cpu);
   cpu["jaxqr_look_ahead"] = encapsulate(jaxqr_look_ahead_cpu);
@@ -28,6 +29,7 @@ nb::dict registrations() {
   cuda["jaxqr_panel"] = encapsulate(jaxqr_panel_cuda);
   cuda["jaxqr_leaves"] = encapsulate(jaxqr_leaves_cuda);
   cuda["jaxqr_lift"] = encapsulate(jaxqr_lift_cuda);
+  cuda["jaxqr_tall_update"] = encapsulate(jaxqr_tall_update_cuda);
   cuda["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cuda);
   cuda["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cuda);
   cuda["jaxqr_look_ahead"] = encapsulate(jaxqr_look_ahead_cuda);

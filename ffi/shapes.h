@@ -11,6 +11,7 @@
 
 #include "leaves.h"
 #include "reflector_halves.h"
+#include "tall_update_shape.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxqr {
@@ -77,6 +78,33 @@ inline xla::ffi::Error check_leaves(const std::string& target, const Matrices& h
   if (auto error = check_shape(target + ": tau", tau.dimensions(), {matrices[0], leaves, width}); error.failure())
     return error;
   return check_shape(target + ": stack", stack.dimensions(), {matrices[0], shape->stack_rows(), width});
+}
+
+// The update right of a tall panel; `width` is tau's, and `src` is where C is read, if an attribute says that it is
+// there.
+inline xla::ffi::Error check_tall_update(const Matrices& h, const Vectors& tau, xla::ffi::RemainingArgs rest,
+                                         const Matrices& result, const Vectors& workspace, int64_t offset, bool has_src,
+                                         TallUpdateShape* shape, std::optional<Matrices>* src) {
+  const std::string target = "jaxqr_tall_update";
+  const Dimensions matrices = h.dimensions();
+  const int64_t width = tau.dimensions()[1];
+  *shape = {matrices[0], matrices[1], matrices[2], offset, width};
+  if (rest.size() != static_cast<size_t>(has_src)) {
+    return xla::ffi::Error::InvalidArgument(target + ": " + std::to_string(2 + has_src) + " operands expected, got " +
+                                            std::to_string(2 + rest.size()));
+  }
+  if (auto error = check_columns(target, matrices, offset, width); error.failure()) return error;
+  if (auto error = check_shape(target + ": tau", tau.dimensions(), {matrices[0], width}); error.failure()) return error;
+  if (auto error = check_shape(target + ": the result", result.dimensions(), shape_of(matrices)); error.failure())
+    return error;
+  if (auto error = check_shape(target + ": the workspace", workspace.dimensions(), {matrices[0], shape->workspace()});
+      error.failure())
+    return error;
+  if (!has_src) return xla::ffi::Error::Success();
+  auto found = rest.get<Matrices>(0);
+  if (found.has_error()) return found.error();
+  *src = *found;
+  return check_shape(target + ": src", (*src)->dimensions(), shape_of(matrices));
 }
 
 // A block of reflectors that jaxqr_reflectors makes, and the memory for it.

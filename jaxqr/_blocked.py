@@ -61,6 +61,8 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
                 with_reflectors=next_step.update == "fused",
             )
             ahead = next_tau, next_reflectors
+        elif step.update == "fused" and step.regime == "tall":
+            h = _targets.tall_update(h, tau, source, offset=step.offset)
         elif step.update == "fused":
             assert reflectors is not None
             h, scales = _targets.block_reflector(
@@ -73,8 +75,8 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
 
 
 def _panel(a: jax.Array, step: Step, in_place: bool) -> tuple[jax.Array, jax.Array, _targets.Reflectors | None]:
-    """The panel of a step by this package's kernels, and its reflectors for a fused update."""
-    fused = step.update == "fused"
+    """The panel of a step by this package's kernels, and its reflectors for a fused update, which after a tall panel
+    needs none."""
     assert step.variant is not None
     if step.root is None:
         return _targets.panel(
@@ -83,18 +85,14 @@ def _panel(a: jax.Array, step: Step, in_place: bool) -> tuple[jax.Array, jax.Arr
             width=step.width,
             regime=step.regime,
             variant=step.variant,
-            with_reflectors=fused,
+            with_reflectors=step.update == "fused",
             in_place=in_place,
         )
     h, tau_of_leaves, stack = _targets.leaves(
         a, offset=step.offset, width=step.width, count=step.leaves, variant=step.variant, in_place=in_place
     )
     stack, tau, _ = _panel(stack, step.root, in_place=True)
-    h = _targets.lift(h, tau_of_leaves, stack, offset=step.offset)
-    if not fused:
-        return h, tau, None
-    [reflectors] = _targets.reflectors(h, tau, offset=step.offset, widths=[step.width], first=step.offset)
-    return h, tau, reflectors
+    return _targets.lift(h, tau_of_leaves, stack, offset=step.offset), tau, None
 
 
 def jax_geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:

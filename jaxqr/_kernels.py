@@ -22,6 +22,9 @@ MAX_FUSED_WIDTH = 64
 MAX_TALL_WIDTH = 64
 """The widest tall panel."""
 
+TALL_UPDATE_LAUNCHES = 3
+"""The kernels of a tall panel's fused update, which takes its reflectors as they are."""
+
 _MAX_CLUSTER_T_WIDTH = 32  # of panels that get T from the cluster kernel itself
 _SHARES = {1: 0.0, 2: 1000.0, 4: 2500.0, 8: 6000.0}  # thread blocks that share a strip's rows, and their exchange
 _REFLECTORS_SHARES = {1: 0.0, 2: 1300.0, 4: 1700.0, 8: 2200.0, 16: 3000.0}  # the same for V's rows
@@ -393,12 +396,30 @@ def matmul_update_seconds(rows: int, width: int, columns: int, batch: int, devic
     return 12e-9 * _LAUNCH + max(arithmetic, traffic)
 
 
+def tall_update_floats(rows: int, width: int, columns: int) -> int:
+    """The workspace of a tall panel's fused update for one matrix, as ``tall_update_shape.h`` says."""
+    side, chunks = _tall_update_side(width), math.ceil(rows / 256)
+    return (chunks + 1) * (side + 1) * (side + 32 * math.ceil(columns / 32))
+
+
+def tall_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
+    """Time of a tall panel's fused update: three launches, and arithmetic or memory traffic."""
+    side = _tall_update_side(width)
+    arithmetic = 2 * batch * rows * side * (64 * math.ceil(columns / 32) + side) / (0.6 * device.flops)
+    traffic = 4 * batch * rows * 3 * (columns + width) / device.bandwidth
+    return TALL_UPDATE_LAUNCHES * 1e-9 * (_LAUNCH + 2500) + max(arithmetic, traffic)
+
+
+def _tall_update_side(width: int) -> int:
+    return 32 if width <= 32 else 64
+
+
 def tall_update_parts(rows: int) -> int:
     """The parts in which the matrix products of a tall panel's update sum over its rows."""
     return max(8, math.ceil(rows / 64))
 
 
-def tall_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
+def tall_matmul_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
     """Time of a tall panel's update by matrix products, whose sums over rows are made in many parts."""
     parts = 8 * batch * tall_update_parts(rows) * width * (columns + 2 * width)
     return matmul_update_seconds(rows, width, columns + 2 * width, batch, device) + parts / device.bandwidth

@@ -14,10 +14,12 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxqr import _native
+from jaxqr._kernels import tall_update_floats
 
 PANEL = "jaxqr_panel"
 LEAVES = "jaxqr_leaves"
 LIFT = "jaxqr_lift"
+TALL_UPDATE = "jaxqr_tall_update"
 REFLECTORS = "jaxqr_reflectors"
 BLOCK_REFLECTOR = "jaxqr_block_reflector"
 LOOK_AHEAD = "jaxqr_look_ahead"
@@ -117,6 +119,29 @@ def lift(h: jax.Array, tau: jax.Array, stack: jax.Array, *, offset: int) -> jax.
     return jax.ffi.ffi_call(LIFT, _result(h, h.shape), input_output_aliases={0: 0})(
         h, tau, stack, offset=np.int64(offset)
     )
+
+
+def tall_update(h: jax.Array, tau: jax.Array, source: jax.Array | None = None, *, offset: int) -> jax.Array:
+    """The update of all columns right of a tall panel by its reflectors, in place of ``h``.
+
+    Args:
+      h: float32 ``[batch, m, n]``, with the panel's vectors below its diagonal.
+      tau: float32 ``[batch, width]``, of at most 64 reflectors on CUDA.
+      source: ``[batch, m, n]`` to read the columns from; None reads them from ``h``.
+      offset: the panel's first column.
+
+    Returns:
+      ``h`` with the updated columns.
+    """
+    batch, m, n = h.shape
+    width = tau.shape[-1]
+    workspace = tall_update_floats(m - offset, width, n - offset - width)
+    results = _result(h, h.shape), _result(h, (batch, workspace))
+    operands = (h, tau) if source is None else (h, tau, source)
+    updated, _ = jax.ffi.ffi_call(TALL_UPDATE, results, input_output_aliases={0: 0})(
+        *operands, offset=np.int64(offset), has_src=source is not None
+    )
+    return updated
 
 
 def reflectors(h: jax.Array, tau: jax.Array, *, offset: int, widths: Sequence[int], first: int = 0) -> list[Reflectors]:

@@ -14,9 +14,10 @@ name                                              products on a CUDA device     
 
 The bound is on ``|fl(x·y) − x·y| / (‖x‖₂·‖y‖₂)`` of every entry x·y of an update's products, for panels of up to 2048
 rows and 128 columns. It covers the worst vectors, constant ones; random ones stay far below. The fused kernel splits
-float32 numbers, scaled by exact powers of two, into pairs of halves. Panels and the triangular factors T are float32
-under every name, so Q stays orthogonal; a lower precision shows in R. One TensorFloat-32 product fails a backward-error
-test of 20·n·eps on banded and row-graded matrices. On other devices every product is float32.
+float32 numbers, scaled by exact powers of two, into pairs of halves; that of tall panels multiplies in float32. Panels
+and the triangular factors T are float32 under every name, so Q stays orthogonal; a lower precision shows in R. One
+TensorFloat-32 product fails a backward-error test of 20·n·eps on banded and row-graded matrices. On other devices every
+product is float32.
 
 The ``BF16_BF16_F32_X3``, ``_X6`` and ``_X9`` presets are refused, for they do not keep what their names say: measured
 on a GPU, XLA computes the first two with one bfloat16 product's error in some programs, where it simplifies away the

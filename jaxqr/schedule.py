@@ -15,6 +15,7 @@ import jax
 from jaxqr._kernels import (
     MAX_FUSED_WIDTH,
     MAX_TALL_WIDTH,
+    TALL_UPDATE_LAUNCHES,
     Device,
     Kernel,
     Leaves,
@@ -27,7 +28,8 @@ from jaxqr._kernels import (
     look_ahead_seconds,
     makes_reflectors_apart,
     matmul_update_seconds,
-    reflectors_seconds,
+    tall_matmul_update_seconds,
+    tall_update_floats,
     tall_update_parts,
     tall_update_seconds,
 )
@@ -51,8 +53,9 @@ class Step:
         ``"tall"``, more rows than that in blocks; or ``"jax"``, JAX's own geqrf.
       variant: of the regime's kernel, in regime ``"tall"`` of the ``"rows"`` kernel for its blocks; None in regime
         ``"jax"``.
-      update: of the columns right of the panel: ``"fused"``, ``"matmul"`` or None. A last step of regime ``"jax"``
-        without an update factors all that is left, also the columns beyond the last pivot.
+      update: of the columns right of the panel: ``"fused"``, by kernels of this package, others after a tall panel;
+        ``"matmul"``; or None. A last step of regime ``"jax"`` without an update factors all that is left, also the
+        columns beyond the last pivot.
       leaves: in regime ``"tall"`` how many blocks there are of the rows below the panel's first ``width``.
       root: in regime ``"tall"`` the step that factors the panel's first rows and the blocks' triangles.
       look_ahead: whether the fused update takes the next step's columns first, and the others beside the next panel.
@@ -75,6 +78,7 @@ class Step:
         panel = int(self.regime != "jax")
         if self.root is not None:  # the leaves, the stack, and the lift
             panel = 3 + self.root.launches
+            return panel + (self.update == "fused") * TALL_UPDATE_LAUNCHES
         apart = makes_reflectors_apart(self.regime, self.width)
         return panel + (self.update == "fused") * (1 + apart + self.look_ahead)
 
@@ -113,7 +117,8 @@ class Schedule:
     @property
     def workspace_bytes(self) -> int:
         """Device memory beside A, H and tau: the largest step's T and V (for a matmul update also C and two products,
-        after a tall panel in parts), scales of the columns, a tall panel's triangles, and tau's parts.
+        after a tall panel in parts), scales of the columns, a tall panel's triangles and the sums of its fused update,
+        and tau's parts.
 
         What JAX's own geqrf allocates is not counted.
         """
@@ -123,7 +128,9 @@ class Schedule:
 
     def _step_floats(self, step: Step) -> int:
         columns, floats = self.n - step.offset - step.width, step._tree_floats
-        if step.update == "fused":
+        if step.update == "fused" and step.root is not None:
+            floats += tall_update_floats(step.rows, step.width, columns)
+        elif step.update == "fused":
             floats += _reflector_floats(step.rows, step.width) + self.n
         if step.update == "matmul":
             floats += step.width**2 + step.rows * step.width + 2 * step.width * columns + 2 * step.rows * columns
@@ -174,8 +181,7 @@ def schedule_for(
       batch: matrices that one device holds.
       device_kind: a GPU, by JAX's ``device_kind`` or the model in it, such as ``"H200"``. None is JAX's first CUDA
         device, and an H200 where there is none.
-      precision: as for ``geqrf``; None updates by the fused kernel, after a tall panel by it or by matrix products of
-        float32 grade, any other by matrix products.
+      precision: as for ``geqrf``; None updates by fused kernels, any other by matrix products.
 
     Returns:
       The schedule: the same for the same arguments and device.
@@ -267,7 +273,9 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
 
 def _looks_ahead(step: Step, next_step: Step | None, n: int, batch: int, device: Device) -> bool:
     """Whether the next panel is factored beside the update: where this is clearly faster than one after the other."""
-    if step.update != "fused" or next_step is None or next_step.regime in ("tall", "jax"):
+    if step.update != "fused" or next_step is None or "tall" in (step.regime, next_step.regime):
+        return False
+    if next_step.regime == "jax":
         return False
     columns = n - next_step.offset
     if columns == next_step.width:
@@ -282,11 +290,7 @@ def _looks_ahead(step: Step, next_step: Step | None, n: int, batch: int, device:
 
 
 def _tall_steps(m: int, n: int, offset: int, batch: int, device: Device, fused: bool) -> Iterator[tuple[float, Step]]:
-    """Tall panels at ``offset`` with each update that may follow them, and their times together.
-
-    Also where other updates are fused, that of a tall panel may be by matrix products: the fused kernel has a thread
-    block go through all rows.
-    """
+    """Tall panels at ``offset`` with the update that follows them, and their times together."""
     rows, left = m - offset, min(m, n) - offset
     for width in sorted({min(width, left) for width in (32, MAX_TALL_WIDTH)}):
         seconds, panel = _tall_panel(rows, width, batch, device)
@@ -294,12 +298,9 @@ def _tall_steps(m: int, n: int, offset: int, batch: int, device: Device, fused: 
         if not columns:
             yield seconds, replace(panel, offset=offset)
             continue
-        by_products = tall_update_seconds(rows, width, columns, batch, device)
-        yield seconds + by_products, replace(panel, offset=offset, update="matmul")
-        if fused and _may_fuse(m, n, width):
-            seconds += reflectors_seconds(Panel(rows, width, True, False), batch, device)
-            seconds += fused_update_seconds(rows, width, columns, batch, device)
-            yield seconds, replace(panel, offset=offset, update="fused")
+        update_seconds = tall_update_seconds if fused else tall_matmul_update_seconds
+        seconds += update_seconds(rows, width, columns, batch, device)
+        yield seconds, replace(panel, offset=offset, update="fused" if fused else "matmul")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -32,7 +32,13 @@ def test_panel_kernel_is_read_from_its_name(name, kernel):
     others.append("_ZN5jaxqr17reflectors_kernelILi64EEEv")
     others.append("void jaxqr::(anonymous namespace)::block_reflector_kernel<(int)64, (bool)1, (bool)1>(float *)")
     others += ["void jaxqr::(anonymous namespace)::lift_kernel<32>(float*)", "_ZN5jaxqr12stack_kernelEPKf"]
+    others += [
+        "void jaxqr::(anonymous namespace)::tall_project_kernel<32>(Operands)",
+        "_ZN5jaxqr15tall_sum_kernelILi64",
+    ]
+    others.append("void jaxqr::(anonymous namespace)::tall_subtract_kernel<(int)64>(Operands)")
     expected = ["block_reflector", kernel, "reflectors", "block_reflector", "lift", "stack"]
+    expected += ["tall_project", "tall_sum", "tall_subtract"]
     assert tools.own_kernels(others) == expected
 
 
@@ -47,7 +53,8 @@ def test_a_steps_kernels_in_order():
     tall = Step(0, 32, 20_000, "tall", (4, 16, 4), "matmul", 80, root)
     assert tools.scheduled_kernels(tall) == [leaves, "stack", cluster, "lift"]
     update = ["reflectors", "block_reflector"]
-    assert tools.scheduled_kernels(replace(tall, update="fused")) == [leaves, "stack", cluster, "lift", *update]
+    of_tall = ["tall_project", "tall_sum", "tall_subtract"]
+    assert tools.scheduled_kernels(replace(tall, update="fused")) == [leaves, "stack", cluster, "lift", *of_tall]
     assert tools.scheduled_kernels(replace(root, update="fused")) == [cluster, "block_reflector"]
     assert tools.scheduled_kernels(Step(0, 32, 90, "cta", (8, 16, 2), "fused")) == [cta, *update]
     ahead = replace(root, update="fused", look_ahead=True)

@@ -45,6 +45,15 @@ SCHEDULES = {
             Step(48, 12, 252, "cta", drivers.covering_variant(252, 12), None),
         ),
     ),
+    "fused, wide panels": (
+        520,
+        150,
+        (
+            tall_step(0, 64, 520, "fused", 3),
+            tall_step(64, 33, 456, "fused", 5),
+            tall_step(97, 53, 423, None, 4),
+        ),
+    ),
     "matmul": (
         301,
         70,

@@ -406,6 +406,73 @@ def test_leaves_errors_carry_the_numbers(arguments, options, numbers):
         call_leaves(normal(2, 20, 8), *arguments, **options)
 
 
+# ---- tall update -----------------------------------------------------------------------------------------------------
+
+# (m, n, offset, width)
+TALL_UPDATES = [(40, 24, 0, 8), (40, 24, 8, 15), (300, 70, 0, 32), (260, 80, 3, 33), (513, 7, 0, 1), (64, 100, 0, 64)]
+
+
+def tall_update_floats(m, n, offset, width):
+    """Chunks of 256 rows and their sum: a row for each reflector, in whole sets, and one more; V's columns and C's."""
+    side = 32 if width <= 32 else 64
+    return (-(-(m - offset) // 256) + 1) * (side + 1) * (side + 32 * -(-(n - offset - width) // 32))
+
+
+def call_tall_update(h, tau, offset, src=None, *, aliased=True, workspace=None):
+    if workspace is None:
+        workspace = tall_update_floats(*h.shape[1:], offset, tau.shape[1])
+    results = [jax.ShapeDtypeStruct(shape, np.float32) for shape in (h.shape, (len(h), workspace))]
+    call = jax.ffi.ffi_call("jaxqr_tall_update", results, input_output_aliases={0: 0} if aliased else None)
+    operands = (h, tau) if src is None else (h, tau, src)
+    return np.array(call(*operands, offset=np.int64(offset), has_src=src is not None)[0])
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width"), TALL_UPDATES)
+@pytest.mark.parametrize("apart", [False, True])
+def test_tall_update_is_the_block_reflector(m, n, offset, width, apart):
+    """Of the reflectors below the diagonal, whatever lies on and above it; nothing else is touched."""
+    h, tau, t = call_panel(normal(2, m, n), offset, width)
+    first, src = offset + width, normal(2, m, n, seed=1) if apart else None
+    expected = call_block_reflector(h, t, offset, width, first, n, src)
+    block(h, offset, width)[:, np.triu(np.ones((m - offset, width), bool))] = np.nan
+    found = call_tall_update(h, tau, offset, src)
+    np.testing.assert_allclose(found[:, offset:, first:], expected[:, offset:, first:], atol=20 * EPS * np.sqrt(m))
+    outside = np.ones((m, n), bool)
+    outside[offset:, first:] = False
+    assert np.array_equal(bits(found[:, outside]), bits(h[:, outside]))
+    assert np.array_equal(bits(call_tall_update(h, tau, offset, src, aliased=False)), bits(found))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_tall_update_contains_nan_in_its_column(bad):
+    h, tau, _ = call_panel(normal(2, 300, 12), 0, 4)
+    clean = call_tall_update(h, tau, 0)
+    h[1, 270, 9] = bad
+    out = call_tall_update(h, tau, 0)
+    others = np.arange(12) != 9
+    assert np.array_equal(bits(out[0]), bits(clean[0]))
+    assert np.array_equal(bits(out[1][:, others]), bits(clean[1][:, others]))
+    assert not np.isfinite(out[1, :, 9]).any()
+    h[1, 5, 2] = np.nan
+    out = call_tall_update(h, tau, 0)
+    assert np.isnan(out[1, 2:, 4:]).all()
+    assert np.array_equal(bits(out[0]), bits(clean[0]))
+
+
+@pytest.mark.parametrize(
+    ("offset", "width", "options", "numbers"),
+    [
+        (-1, 2, {}, r"offset = -1 and width = 2 do not fit \[2,8,6\]"),
+        (5, 2, {}, r"offset = 5 and width = 2 do not fit \[2,8,6\]: .* <= 6"),
+        (0, 2, {"workspace": 4223}, r"the workspace is \[2,4223\], expected \[2,4224\]"),
+        (0, 2, {"src": np.zeros((2, 8, 5), np.float32)}, r"src is \[2,8,5\], expected \[2,8,6\]"),
+    ],
+)
+def test_tall_update_errors_carry_the_numbers(offset, width, options, numbers):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=numbers):
+        call_tall_update(normal(2, 8, 6), normal(2, width), offset, **options)
+
+
 # ---- reflectors ------------------------------------------------------------------------------------------------------
 
 
@@ -640,6 +707,7 @@ def test_module_says_what_it_contains():
             "jaxqr_panel",
             "jaxqr_leaves",
             "jaxqr_lift",
+            "jaxqr_tall_update",
             "jaxqr_reflectors",
             "jaxqr_block_reflector",
             "jaxqr_look_ahead",

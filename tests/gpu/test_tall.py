@@ -1,6 +1,7 @@
 """Tall panels on the GPU: what the leaves' and the lift's kernels do beyond results of FP32 grade (`test_regimes`)."""
 
 import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +9,11 @@ import numpy as np
 import pytest
 
 import jaxqr
-from jaxqr import Schedule, Step, _blocked, _native, schedule_for
+from jaxqr import Schedule, Step, _blocked, _native, _targets, schedule_for
 from tests import matrices
 from tests.drivers import covering_variant
 from tests.gpu.tools import assert_fp32_grade, launched_kernels, own_kernels, same_bits, scheduled_kernels
-from tests.reference import assert_same_bits
+from tests.reference import apply_qt, assert_same_bits
 
 pytestmark = pytest.mark.gpu
 factor = jax.jit(jaxqr.geqrf)
@@ -99,12 +100,93 @@ def test_every_matrix_of_a_batch_is_factored_as_alone():
     assert same_bits((h, tau), (h[repeated], tau[repeated]))
 
 
+@functools.partial(jax.jit, static_argnames="offset")
+def update(h, tau, source=None, *, offset):
+    return _targets.tall_update(h, tau, source, offset=offset)
+
+
+def reflectors_and_columns(m: int, n: int, offset: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Reflections in the columns of two matrices, and NaN on and above the diagonal there."""
+    h = matrices.normal(2, m, n)
+    panel = h[:, offset:, offset : offset + width]
+    panel /= np.sqrt(np.float32(m))
+    panel[:, np.triu(np.ones(panel.shape[1:], bool))] = np.nan
+    return h, (2 / (1 + np.nansum(panel.astype(np.float64) ** 2, axis=1))).astype(np.float32)
+
+
+def updated(h: np.ndarray, tau: np.ndarray, c: np.ndarray, offset: int) -> np.ndarray:
+    """Rows and columns that an update changes, in float64."""
+    width = tau.shape[-1]
+    return apply_qt(h[:, offset:, offset : offset + width], tau, c[:, offset:, offset + width :])
+
+
+@pytest.mark.parametrize("rows", [64, 255, 256, 257, 511, 1025, 5000])
+@pytest.mark.parametrize(("width", "columns"), [(32, 96), (32, 64), (20, 33), (1, 1), (33, 31), (64, 100), (64, 32)])
+def test_updates_at_the_edges_of_chunks_and_strips(rows, width, columns):
+    """In place and apart, aligned and not, every column with a scale of its own, and zeros in one's first chunk."""
+    for offset, apart in ((0, True), (0, False), (3, False), (8, False)):
+        m, n, first = rows + offset, width + columns + offset, width + offset
+        h, tau = reflectors_and_columns(m, n, offset, width)
+        c = matrices.normal(3, m, n)[:2] if apart else h
+        c[:, :, first:] *= np.exp2(np.linspace(-100, 120, columns).round()).astype(np.float32)
+        c[:, offset : offset + 256, first + columns // 2] = 0
+        found = np.asarray(update(h, tau, c if apart else None, offset=offset))
+        expected = updated(h, tau, c, offset)
+        error = np.linalg.norm(found[:, offset:, first:] - expected, axis=1)
+        assert (error <= 8 * 2.0**-23 * np.linalg.norm(expected, axis=1)).all()
+        outside = np.ones((m, n), bool)
+        outside[offset:, first:] = False
+        assert_same_bits([found[:, outside]], [h[:, outside]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=["NaN", "Inf"])
+def test_an_update_keeps_bad_values_in_their_column(bad):
+    h, tau = reflectors_and_columns(700, 130, 0, 32)
+    clean = np.asarray(update(h, tau, offset=0))
+    for row, column in ((0, 32), (300, 70), (699, 129)):
+        damaged = h.copy()
+        damaged[1, row, column] = bad
+        found = np.asarray(update(damaged, tau, offset=0))
+        others = np.arange(130) != column
+        assert_same_bits([found[0], found[1, :, others]], [clean[0], clean[1, :, others]])
+        assert not np.isfinite(found[1, :, column]).any()
+    damaged = h.copy()
+    damaged[1, 400, 3] = bad
+    found = np.asarray(update(damaged, tau, offset=0))
+    assert_same_bits([found[0]], [clean[0]])
+    assert not np.isfinite(found[1, 3:, 32:]).any()
+
+
+def test_updates_at_the_ends_of_the_range():
+    h, tau = reflectors_and_columns(70_000, 40, 0, 32)
+    h[:, :, 32:] = np.sign(h[:, :, 32:]) * np.exp2(np.array([-120, -80, -10, 0, 60, 100, 120, 124], np.float32))
+    found = np.asarray(update(h, tau, offset=0))[:, :, 32:]
+    expected = updated(h, tau, h, 0)
+    assert (np.linalg.norm(found - expected, axis=1) <= 5 * 2.0**-23 * np.linalg.norm(expected, axis=1)).all()
+
+
+def test_an_update_of_every_matrix_of_a_batch_is_as_alone():
+    h, tau = reflectors_and_columns(3000, 90, 0, 32)
+    many = jnp.asarray(np.resize(h, (300, *h.shape[1:])))
+    found = update(many, jnp.asarray(np.resize(tau, (300, 32))), offset=0)
+    alone = jnp.concatenate([update(h[:1], tau[:1], offset=0), update(h[1:], tau[1:], offset=0)])
+    below = np.tril(np.ones(h.shape[1:], bool), -1) | (np.arange(90) >= 32)  # the rest is NaN
+    assert same_bits([jnp.where(below, found, 0)], [jnp.where(below, alone[jnp.arange(300) % 2], 0)])
+
+
 def test_the_launched_kernels_are_the_scheduled_ones_by_hand():
     step = tall_step(700, 20, (4, 16, 4), 4)
-    a = jnp.asarray(matrices.normal(2, 700, 20))
+    steps = replace(step, update="fused"), replace(tall_step(680, 20, (4, 16, 4), 4), offset=20)
+    schedule = Schedule(700, 40, 2, "by hand", "float32", steps)
+    a = jnp.asarray(matrices.normal(2, 700, 40))
+    by_hand = functools.partial(_blocked.factor, precision=jax.lax.Precision.HIGHEST, overwrite_a=False)
+    by_schedule = jax.jit(lambda a: by_hand(a, schedule))
 
     def run():
-        return jax.block_until_ready(by_step(a, step))
+        return jax.block_until_ready(by_schedule(a))
 
     run()
-    assert own_kernels(launched_kernels(run)) == scheduled_kernels(step)
+    expected = [kernel for step in steps for kernel in scheduled_kernels(step)]
+    assert own_kernels(launched_kernels(run)) == expected
+    assert len(expected) == schedule.launches
+    assert expected[4:7] == ["tall_project", "tall_sum", "tall_subtract"]

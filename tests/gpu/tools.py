@@ -43,7 +43,8 @@ def scheduled_kernels(step: Step) -> list[str | Kernel]:
     own: list[str | Kernel] = [] if step.regime == "jax" else [scheduled_kernel(step)]
     if step.root is not None:
         own += ["stack", *scheduled_kernels(step.root), "lift"]
-    if step.update == "fused":
+        own += ["tall_project", "tall_sum", "tall_subtract"] if step.update == "fused" else []
+    elif step.update == "fused":
         own += ["reflectors"] if makes_reflectors_apart(step.regime, step.width) else []
         own += ["block_reflector"] * (1 + step.look_ahead)
     return own
@@ -69,17 +70,15 @@ def launched_kernels(run: Callable[[], object]) -> list[str]:
 
 
 def own_kernels(names: Iterable[str]) -> list[str | Kernel]:
-    """This package's kernels among them, in order: a panel's, "stack", "lift", "reflectors" or "block_reflector"."""
+    """This package's kernels among them, in order: a panel's, or the name of another one."""
     own: list[str | Kernel] = []
     for name in names:
         if "block_reflector_kernel" in name:
             own.append("block_reflector")
         elif "reflectors_kernel" in name:
             own.append("reflectors")
-        elif "stack_kernel" in name:
-            own.append("stack")
-        elif "lift_kernel" in name:
-            own.append("lift")
+        elif match := re.search(r"(stack|lift|tall_project|tall_sum|tall_subtract)_kernel", name):
+            own.append(match[1])
         elif _PANEL_KERNEL.search(name):
             own.append(panel_kernel(name))
     return own
