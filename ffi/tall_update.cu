@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kMaxGrid = 0x7fffffff;
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kChunkRows = kTallChunkRows, kWarpRows = kChunkRows / kWarps;
-constexpr int kSumWarps = 16, kSumRows = 4;
+constexpr int kSumWarps = 16, kSumRows = 2;
 constexpr int kSubtractColumns = 32;
 
 // Columns of a strip of C: its product with V has 64 elements a lane.
@@ -51,8 +51,12 @@ struct SubtractShared {
   float v[kChunkRows][kPitch];
   float gram[kWidth][kWidth];         // [i][k], i < k
   float w[kWidth][kSubtractColumns];  // P, then W
-  float tau[kWidth];
+  float tau[kWidth], scale[kSubtractColumns];
 };
+
+// What every supported device offers.
+static_assert(std::max({sizeof(ProjectShared<32>), sizeof(ProjectShared<64>), sizeof(SubtractShared<32>),
+                        sizeof(SubtractShared<64>)}) <= 99 * 1024);
 
 // Where a launch finds its operands; pointers are to the first of its matrices.
 struct Operands {
@@ -71,15 +75,15 @@ __device__ __forceinline__ float element(float4 x, int i) { return i == 0 ? x.x 
 template <int kWidth, int kPitch>
 __device__ __forceinline__ void load_v(float (*v)[kPitch], const float* from, int64_t row_stride, int rows, int width) {
   if ((row_stride % 4 | width % 4) == 0 && reinterpret_cast<uintptr_t>(from) % sizeof(float4) == 0) {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < kChunkRows * (kWidth / 4); i += kThreads) {
-      const int row = i / (kWidth / 4), column = i % (kWidth / 4) * 4;
+#pragma unroll
+    for (int i = 0; i < kChunkRows * (kWidth / 4); i += kThreads) {
+      const int quad = i + threadIdx.x, row = quad / (kWidth / 4), column = quad % (kWidth / 4) * 4;
       ptx::copy_async_16(&v[row][column], from + row * row_stride + column, row < rows && column < width);
     }
   } else {
 #pragma unroll 4
-    for (int i = threadIdx.x; i < kChunkRows * kWidth; i += kThreads) {
-      const int row = i / kWidth, column = i % kWidth;
+    for (int i = 0; i < kChunkRows * kWidth; i += kThreads) {
+      const int row = (i + threadIdx.x) / kWidth, column = (i + threadIdx.x) % kWidth;
       ptx::copy_async_4(&v[row][column], from + row * row_stride + column, row < rows && column < width);
     }
   }
@@ -94,11 +98,24 @@ __device__ __forceinline__ void mask_v(float (*v)[kPitch], int width) {
   }
 }
 
-// Four neighbouring columns of a row of C, of which `count` are there.
-__device__ __forceinline__ float4 load_quad(const float* place, int count, bool aligned) {
-  if (aligned && count >= 4) return *reinterpret_cast<const float4*>(place);
-  return {count > 0 ? place[0] : 0.0f, count > 1 ? place[1] : 0.0f, count > 2 ? place[2] : 0.0f,
-          count > 3 ? place[3] : 0.0f};
+// Four neighbouring columns, of which `count` are there, of the rows row, row + kStep, … of C, of which `rows` are
+// there. No load waits for another one.
+template <int kStep, int kCount>
+__device__ __forceinline__ void load_quads(float4 (&quads)[kCount], const float* from, int64_t row_stride, int row,
+                                           int rows, int count, bool aligned) {
+  if (aligned && count >= 4) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      quads[i] = row + i * kStep < rows ? *reinterpret_cast<const float4*>(from + i * kStep * row_stride) : float4{};
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float* const place = from + i * kStep * row_stride;
+      const int there = row + i * kStep < rows ? count : 0;
+      quads[i] = {there > 0 ? place[0] : 0.0f, there > 1 ? place[1] : 0.0f, there > 2 ? place[2] : 0.0f,
+                  there > 3 ? place[3] : 0.0f};
+    }
+  }
 }
 
 template <int kWidth>
@@ -129,12 +146,9 @@ __global__ void __launch_bounds__(kThreads, 2) tall_project_kernel(const Operand
     const int count = of.columns - strip * kCols - column;
     const float* from = of.c + place + strip * kCols + column + row * of.row_stride;
     const bool aligned = of.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(from) % sizeof(float4) == 0;
+    constexpr int kStep = kThreads / kColumnQuads;
     float4 c[kPasses];
-#pragma unroll
-    for (int i = 0; i < kPasses; ++i) {
-      constexpr int kStep = kThreads / kColumnQuads;
-      c[i] = load_quad(from + i * kStep * of.row_stride, row + i * kStep < rows ? count : 0, aligned);
-    }
+    load_quads<kStep>(c, from, of.row_stride, row, rows, count, aligned);
     float4 largest = {};
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
@@ -150,8 +164,8 @@ __global__ void __launch_bounds__(kThreads, 2) tall_project_kernel(const Operand
                           power_of_two_scale(magnitude(column + 2)), power_of_two_scale(magnitude(column + 3))};
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
-      *reinterpret_cast<float4*>(&shared.c[row + i * (kThreads / kColumnQuads)][column]) = {
-          c[i].x * scale.x, c[i].y * scale.y, c[i].z * scale.z, c[i].w * scale.w};
+      *reinterpret_cast<float4*>(&shared.c[row + i * kStep][column]) = {c[i].x * scale.x, c[i].y * scale.y,
+                                                                        c[i].z * scale.z, c[i].w * scale.w};
     }
     // The workspace has room for whole sets of 32 columns.
     if (threadIdx.x < kCols && static_cast<int>(threadIdx.x / 32 * 32) < of.columns - strip * kCols)
@@ -269,23 +283,28 @@ __global__ void __launch_bounds__(kThreads, 2) tall_subtract_kernel(const Operan
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
   const int strips = (of.columns + kSubtractColumns - 1) / kSubtractColumns;
-  const int first_column = static_cast<int>(blockIdx.x % strips) * kSubtractColumns;
-  const int chunk = static_cast<int>(blockIdx.x / strips % of.chunks);
-  const int64_t matrix = blockIdx.x / strips / of.chunks, first_row = int64_t{chunk} * kChunkRows;
+  const unsigned index = gridDim.x - 1 - blockIdx.x;  // what was read last may still be in the cache
+  const int first_column = static_cast<int>(index % strips) * kSubtractColumns;
+  const int chunk = static_cast<int>(index / strips % of.chunks);
+  const int64_t matrix = index / strips / of.chunks, first_row = int64_t{chunk} * kChunkRows;
   const int rows = static_cast<int>(min(int64_t{kChunkRows}, of.rows - first_row));
   const int64_t place = matrix * of.matrix_stride + first_row * of.row_stride;
   const float* const sums = of.workspace + matrix * of.workspace_stride + of.chunks * (kWidth + 1) * of.pitch;
 
-  for (int i = threadIdx.x; i < kWidth * (kWidth / 4); i += kThreads) {
-    const int k = i / (kWidth / 4), column = i % (kWidth / 4) * 4;
+#pragma unroll
+  for (int i = 0; i < kWidth * (kWidth / 4); i += kThreads) {
+    const int quad = i + threadIdx.x, k = quad / (kWidth / 4), column = quad % (kWidth / 4) * 4;
     ptx::copy_async_16(&shared.gram[k][column], sums + k * of.pitch + column, true);
   }
-  for (int i = threadIdx.x; i < kWidth * (kSubtractColumns / 4); i += kThreads) {
-    const int k = i / (kSubtractColumns / 4), column = i % (kSubtractColumns / 4) * 4;
+#pragma unroll
+  for (int i = 0; i < kWidth * (kSubtractColumns / 4); i += kThreads) {
+    const int quad = i + threadIdx.x, k = quad / (kSubtractColumns / 4), column = quad % (kSubtractColumns / 4) * 4;
     ptx::copy_async_16(&shared.w[k][column], sums + k * of.pitch + kWidth + first_column + column, true);
   }
-  for (int i = threadIdx.x; i < kWidth; i += kThreads)
-    shared.tau[i] = i < of.width ? of.tau[matrix * of.width + i] : 0.0f;
+  const int i = threadIdx.x;
+  if (i < kWidth) ptx::copy_async_4(&shared.tau[i], of.tau + matrix * of.width + i, i < of.width);
+  if (i < kSubtractColumns)
+    ptx::copy_async_4(&shared.scale[i], sums + kWidth * of.pitch + kWidth + first_column + i, true);
   ptx::copy_async_commit();
   load_v<kWidth>(shared.v, of.v + place, of.row_stride, rows, of.width);
   ptx::copy_async_commit();
@@ -295,9 +314,7 @@ __global__ void __launch_bounds__(kThreads, 2) tall_subtract_kernel(const Operan
   const bool aligned = of.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(of.c + own) % sizeof(float4) == 0 &&
                        reinterpret_cast<uintptr_t>(of.updated + own) % sizeof(float4) == 0;
   float4 c[kTileRows];
-#pragma unroll
-  for (int i = 0; i < kTileRows; ++i)
-    c[i] = load_quad(of.c + own + 4 * i * of.row_stride, row + 4 * i < rows ? count : 0, aligned);
+  load_quads<4>(c, of.c + own, of.row_stride, row, rows, count, aligned);
 
   ptx::copy_async_wait<1>();
   __syncthreads();
@@ -355,7 +372,7 @@ __global__ void __launch_bounds__(kThreads, 2) tall_subtract_kernel(const Operan
       }
     }
   }
-  const float4 scale = *reinterpret_cast<const float4*>(sums + kWidth * of.pitch + kWidth + first_column + column);
+  const float4 scale = *reinterpret_cast<const float4*>(&shared.scale[column]);
   // Places are found again rather than kept in registers.
   float* const updated = of.updated + ptx::recomputed(own);
   const int64_t row_stride = ptx::recomputed(of.row_stride);
