@@ -103,7 +103,8 @@ __device__ __forceinline__ void mask_v(float (*v)[kPitch], int width) {
 template <int kStep, int kCount>
 __device__ __forceinline__ void load_quads(float4 (&quads)[kCount], const float* from, int64_t row_stride, int row,
                                            int rows, int count, bool aligned) {
-  if (aligned && count >= 4) {
+  if (count <= 0) rows = 0;
+  if (aligned && (count >= 4 || count <= 0)) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
       quads[i] = row + i * kStep < rows ? *reinterpret_cast<const float4*>(from + i * kStep * row_stride) : float4{};
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 2) tall_project_kernel(const Operand
   if (strip < 0) {
     if (threadIdx.x < 32) block[kWidth * of.pitch + threadIdx.x] = 1.0f;
   } else {
-    for (int i = threadIdx.x; i < kCols; i += kThreads) shared.magnitude[i] = 0;
+    if (threadIdx.x < kCols) shared.magnitude[threadIdx.x] = 0;
     const int column = threadIdx.x % kColumnQuads * 4, row = threadIdx.x / kColumnQuads;
     const int count = of.columns - strip * kCols - column;
     const float* from = of.c + place + strip * kCols + column + row * of.row_stride;

@@ -91,6 +91,7 @@ def of_all_classes(name: str):
 
 
 every_schedule = pytest.mark.parametrize("name", SCHEDULES)
+in_blocks = pytest.mark.parametrize("name", ["one level", "two levels", "fused, wide panels"])
 
 
 @pytest.mark.parametrize("matrix", CLASSES)
@@ -117,7 +118,7 @@ def test_in_place_gives_the_same_bits(name):
     assert_same_bits(factor(name, a, overwrite_a=True), [h, tau])
 
 
-@pytest.mark.parametrize("name", ["one level", "two levels"])
+@in_blocks
 def test_what_is_zero_below_the_pivot_makes_no_reflector(name):
     """As in LAPACK: tau = 0, v = 0, and the diagonal entry stays, its sign too."""
     m, n, _ = SCHEDULES[name]
@@ -132,7 +133,7 @@ def test_what_is_zero_below_the_pivot_makes_no_reflector(name):
     assert not h[0, :, 5].any()
 
 
-@pytest.mark.parametrize("name", ["one level", "two levels"])
+@in_blocks
 @pytest.mark.parametrize("bad", [np.nan, np.inf], ids=["NaN", "Inf"])
 def test_bad_values_stay_in_their_matrix_and_column(name, bad):
     m, n, _ = SCHEDULES[name]
@@ -148,7 +149,7 @@ def test_bad_values_stay_in_their_matrix_and_column(name, bad):
         assert np.isnan(tau[1, column:]).all()
 
 
-@pytest.mark.parametrize("name", ["one level", "two levels"])
+@in_blocks
 def test_powers_of_two_of_the_columns_are_not_seen(name):
     m, n, _ = SCHEDULES[name]
     a = matrices.normal(2, m, n)
@@ -175,6 +176,19 @@ def test_scheduled_ones_are_fp32_grade(shape):
     h, tau = map(np.asarray, jax.jit(blocked)(a))
     ours, theirs = measures(a, h, tau), lapack_measures(a)
     assert fp32_grade(ours, theirs).all(), f"{ours}, LAPACK: {theirs}"
+
+
+@pytest.mark.parametrize(("precision", "update"), [(None, "fused"), ("highest", "matmul")])
+def test_own_updates_follow_tall_panels_unless_a_precision_asks_for_products(precision, update):
+    a = jax.ShapeDtypeStruct((2, 9000, 80), np.float32)
+    schedule = jaxqr.schedule_for(9000, 80, 2, precision=precision)
+    text = jax.jit(functools.partial(blocked, precision=precision)).lower(a).as_text()
+    tall = [step for step in schedule.steps if step.regime == "tall"]
+    assert len(tall) == text.count("@jaxqr_lift")
+    assert {step.update for step in tall} == {update, None}
+    assert text.count("@jaxqr_tall_update") == sum(step.update == "fused" for step in tall)
+    assert "@jaxqr_block_reflector" not in text
+    assert "@jaxqr_reflectors" not in text
 
 
 def test_vmap_and_sharded_batches():
