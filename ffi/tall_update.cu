@@ -6,7 +6,7 @@
 //      are V itself: VᵀV.
 //   2. sum: the chunks' products, in float64, which no scale leaves; a warp takes every sixteenth chunk. The sums are
 //      rounded to float32 in a scale of the whole column.
-//   3. subtract: one CTA a chunk of rows and 32 columns. While they come to registers, a lane a column makes W by
+//   3. subtract: one CTA a chunk of rows and 32 columns. While C comes to registers, a lane a column makes W by
 //      substitution, w_k = tau_k·(p_k - Σ_{i<k} G_ik·w_i) with P = VᵀC and G = VᵀV; T is not formed. Then a lane
 //      multiplies eight rows of V into four columns of W.
 // VᵀV of smooth matrices has terms of one sign, and every error of it counts hundreds of times: a float32 chain is 32
