@@ -405,7 +405,7 @@ def tall_update_floats(rows: int, width: int, columns: int) -> int:
 def tall_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
     """Time of a tall panel's fused update: three launches, and arithmetic or memory traffic."""
     side = _tall_update_side(width)
-    arithmetic = 2 * batch * rows * side * (64 * math.ceil(columns / 32) + side) / (0.6 * device.flops)
+    arithmetic = 2 * batch * rows * side * (64 * math.ceil(columns / 32) + side) / (0.35 * device.flops)
     traffic = 4 * batch * rows * 3 * (columns + width) / device.bandwidth
     return TALL_UPDATE_LAUNCHES * 1e-9 * (_LAUNCH + 2500) + max(arithmetic, traffic)
 

@@ -265,28 +265,31 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
         offset += step.width
     if steps[0].regime == "tall" and (n < _MIN_TALL_COLUMNS or jax_seconds(m, n, batch, device) < best[0][0]):
         return (Step(0, reflectors, m, "jax", None, None),)
-    return tuple(
-        replace(step, look_ahead=_looks_ahead(step, next_step, n, batch, device))
-        for step, next_step in zip(steps, (*steps[1:], None), strict=True)
-    )
+    for i in range(len(steps) - 1):
+        steps[i : i + 2] = _with_look_ahead(steps[i], steps[i + 1], n, batch, device)
+    return tuple(steps)
 
 
-def _looks_ahead(step: Step, next_step: Step | None, n: int, batch: int, device: Device) -> bool:
-    """Whether the next panel is factored beside the update: where this is clearly faster than one after the other."""
-    if step.update != "fused" or next_step is None or "tall" in (step.regime, next_step.regime):
-        return False
-    if next_step.regime == "jax":
-        return False
+def _with_look_ahead(step: Step, next_step: Step, n: int, batch: int, device: Device) -> tuple[Step, Step]:
+    """The two with look-ahead, the next panel beside the update, where this is clearly faster than one after the other.
+
+    Then the next panel may be by another kernel than alone: by one that leaves the update more multiprocessors.
+    """
     columns = n - next_step.offset
-    if columns == next_step.width:
-        return False
+    if step.update != "fused" or columns == next_step.width or {step.regime, next_step.regime} & {"tall", "jax"}:
+        return step, next_step
     panel = Panel(next_step.rows, next_step.width, next_step.update == "fused", False)
-    [kernel] = [
-        kernel for kernel in kernels() if (kernel.regime, kernel.variant) == (next_step.regime, next_step.variant)
-    ]
-    in_turn = kernel.seconds(panel, batch, device)
+    able = sorted(
+        (kernel for kernel in kernels() if kernel.fits(panel, device)),
+        key=lambda kernel: kernel.seconds(panel, batch, device),
+    )
+    in_turn = able[0].seconds(panel, batch, device)
     in_turn += fused_update_seconds(step.rows, step.width, columns, batch, device)
-    return look_ahead_seconds(step.rows, step.width, columns, panel, kernel, batch, device) < 0.9 * in_turn
+    ahead = [look_ahead_seconds(step.rows, step.width, columns, panel, kernel, batch, device) for kernel in able]
+    if min(ahead) >= 0.9 * in_turn:
+        return step, next_step
+    kernel = next(kernel for kernel, seconds in zip(able, ahead, strict=True) if seconds <= 1.03 * min(ahead))
+    return replace(step, look_ahead=True), replace(next_step, regime=kernel.regime, variant=kernel.variant)
 
 
 def _tall_steps(m: int, n: int, offset: int, batch: int, device: Device, fused: bool) -> Iterator[tuple[float, Step]]:
