@@ -46,10 +46,12 @@ template <int kCols, int kRows, int kWarps>
 struct __align__(16) RowsShared {
   static constexpr int kWidth = 8 * kCols;
   static constexpr int kPartPitch = kRows * kWidth + 8;  // of rows: neighbouring parts lie eight banks further
+  // Of a column's sums, so that eight lanes' quads fall into different banks.
+  static constexpr int kSumsPitch = kWarps == 8 ? 12 : kWarps;
 
   float h[4 * kWarps * kPartPitch];  // rows of H, as they become final
   float x[kWarps][2][4][kRows + 4];
-  float sums[2][kWidth][kWarps];
+  float sums[2][kWidth][kSumsPitch];  // columns in the order of the lanes that finish them
   float pivots[2][kWidth];
   float factor[kWidth], rescale[kWidth];  // what a register of a column is times in H, one after the other
   float magnitude[(kWarps + 3) / 4 * 4];
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
     rows_panel_kernel(const float* src, float* h, float* tau_out, int64_t matrix_stride, int64_t row_stride,
                       RowSplit split, int width) {
   using Shared = RowsShared<kCols, kRows, kWarps>;
-  constexpr int kWidth = Shared::kWidth, kOwn = kCols / 4;
+  constexpr int kWidth = Shared::kWidth, kOwn = kCols / 4, kSumsPitch = Shared::kSumsPitch;
   constexpr float kLargest = 0x1.fffffep127f;
   static_assert(kCols % 4 == 0 && kRows % 8 == 0 && kWidth <= 4 * kRows, "whole quads; all pivots lie in warp 0");
   static_assert(kWarps == 1 || kWarps % 2 == 0, "sums are read by vectors");
@@ -75,7 +77,6 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
   const int lane = threadIdx.x % 32, warp = __shfl_sync(kFullWarp, threadIdx.x / 32, 0);
   const int column_lane = lane / 4, row_lane = lane % 4, part = 4 * warp + row_lane;
   const int own_first = column_lane + 8 * row_lane;  // of the columns whose sums this lane finishes
-  const int own_place = own_first * kWarps + warp;   // its place among the warps' sums
   // A matrix, or one of the blocks that its rows are cut into.
   const int block = static_cast<int>(blockIdx.x % split.blocks), rows = split.rows_of(block);
   const int64_t corner = blockIdx.x / split.blocks * matrix_stride + split.first_row(block) * row_stride;
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
     own_rescale[c / 4] = 1.0f;
   }
 
-  constexpr int kXBuffer = 4 * (kRows + 4), kSumsBuffer = kWidth * kWarps;
+  constexpr int kXBuffer = 4 * (kRows + 4), kSumsBuffer = kWidth * kSumsPitch;
   int buffer = 0;
 #pragma unroll
   for (int set = 0; set < kCols; ++set) {
@@ -203,15 +204,15 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
             halves[j] = (odd ? odd_sum : even_sum) + __shfl_xor_sync(kFullWarp, odd ? even_sum : odd_sum, 1);
           }
           own_sum[i] = (upper ? halves[1] : halves[0]) + __shfl_xor_sync(kFullWarp, upper ? halves[0] : halves[1], 2);
-          sums[own_place + 32 * i * kWarps] = own_sum[i];
+          sums[(lane + 32 * i) * kSumsPitch + warp] = own_sum[i];
         }
         barrier();
-        sum_of_squares = sum_of_warps(sums + k * kWarps);
+        sum_of_squares = sum_of_warps(sums + (set / 4 * 32 + 4 * (k - 8 * set) + set % 4) * kSumsPitch);
         alpha = pivots[k];
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) {
           if (4 * i + 3 < set) continue;
-          own_sum[i] = sum_of_warps(sums + (own_first + 32 * i) * kWarps);
+          own_sum[i] = sum_of_warps(sums + (lane + 32 * i) * kSumsPitch);
           own_pivot[i] = pivots[own_first + 32 * i];
         }
       };

@@ -122,7 +122,8 @@ class RowsKernel:
         """The rows, columns on their way between lanes, the warps' sums, and scalars."""
         parts, width = 4 * self.warps, 8 * self.cols_per_lane
         rows = parts * (self.rows_per_lane * width + 8) + 2 * parts * (self.rows_per_lane + 4)
-        return 4 * (rows + 2 * width * self.warps + 4 * width + math.ceil(self.warps / 4) * 4)
+        sums = 2 * width * (12 if self.warps == 8 else self.warps)
+        return 4 * (rows + sums + 4 * width + math.ceil(self.warps / 4) * 4)
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
