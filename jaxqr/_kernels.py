@@ -434,6 +434,8 @@ def _waves(units: int, resident: int, latency: float, issue: float, device: Devi
     places = device.multiprocessors // blocks
     if blocks > 2:  # the parts of a device that clusters do not span are no multiples of them
         places = device.multiprocessors * 10 // 11 // blocks
+    if places == 0:
+        return math.inf
     resident = min(resident, math.ceil(units / places))
     waves = units / (resident * places)
     waves = waves if waves > 4 else math.ceil(waves)
