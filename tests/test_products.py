@@ -101,7 +101,8 @@ def test_fp32_grade(m, n, names, fused):
     h_transposed, tau = jnp.linalg.qr(a, mode="raw")
     h = h_transposed.mT
     r = jnp.triu(h[:, :n])
-    q = _products._householder_product("blocked", fused)(h, tau)
+    form = functools.partial(jaxqr.householder_product, implementation="blocked") if fused else _products.matmul_product
+    q = form(h, tau)
     good = fp32_grade(explicit_measures(a, q, r), explicit_measures(a, jax.lax.linalg.householder_product(h, tau), r))
     assert good.all(), [name for name, is_good in zip(names, good, strict=True) if not is_good]
 
@@ -239,7 +240,7 @@ def test_blocks_are_made_a_few_at_a_time():
 def test_products_of_other_precision_are_matrix_products(left, transpose):
     h, tau = factors(2, 70, 40)
     c = normal(2, *((70, 7) if left else (7, 70)))
-    form = jax.jit(_products._householder_product("blocked", fused=False))
+    form = jax.jit(_products.matmul_product)
     multiply = jax.jit(_products._ormqr(left, transpose, "blocked", fused=False))
     assert "@jaxqr" not in form.lower(h, tau).as_text() + multiply.lower(h, tau, c).as_text()
     np.testing.assert_allclose(form(h, tau), jax.lax.linalg.householder_product(h, tau), atol=5e-6)
