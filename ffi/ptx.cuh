@@ -129,6 +129,20 @@ __device__ __forceinline__ void mma_m16n8k16(float (&acc)[4], const uint32_t (&a
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Two numbers as bfloat16, the second one in the upper half. Truncated: the exponents are the numbers' own.
+__device__ __forceinline__ uint32_t truncated_pair(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rz.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// The larger one of each two of the same half.
+__device__ __forceinline__ uint32_t max_of_pairs(uint32_t x, uint32_t y) {
+  uint32_t larger;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(x), "r"(y));
+  return larger;
+}
+
 }  // namespace jaxqr::ptx
 
 #endif  // JAXQR_FFI_PTX_CUH_
