@@ -231,14 +231,25 @@ def _identity(h: jax.Array, columns: int) -> jax.Array:
     return _blocked.as_operand(jnp.where(False, h[:, :, :1], jnp.eye(h.shape[1], columns, dtype=h.dtype)))
 
 
-# Q is made from its last columns: a block changes only what is right of and below its corner.
+# Q is made from its last columns: a block changes only what is right of and below its corner. Its columns begin with the
+# scale of unit columns, which they are.
+
+
+def _unit_scales(h: jax.Array, columns: int) -> jax.Array:
+    scales = jnp.full(columns, _targets.scale_of_unit_columns(h.shape[1]), h.dtype)
+    return _blocked.as_operand(jnp.where(False, h[:, :1, 0], scales))
 
 
 def _fused_product(h: jax.Array, tau: jax.Array) -> jax.Array:
-    """Q ``[batch, m, n]``."""
-    q = _identity(h, h.shape[-1])
+    """Q ``[batch, m, n]``.
+
+    Columns right of a block are zero above the block before, which made their scales; the block's own are unit columns.
+    """
+    q, scales = _identity(h, h.shape[-1]), _unit_scales(h, h.shape[-1])
     for offset, reflectors in _fused_blocks(h, tau, range(tau.shape[-1]), backward=True):
-        q, _ = _targets.block_reflector(q, reflectors, offset=offset, first=offset, transpose=False)
+        q, scales = _targets.block_reflector(
+            q, reflectors, scales, offset=offset, first=offset, transpose=False, remake_scales=True
+        )
     return q
 
 
@@ -247,9 +258,7 @@ def product_of_factorization(h: jax.Array, tau: jax.Array, blocks: _blocked.Bloc
 
     As all reflectors are orthogonal, columns keep their norm 1, and one scale does for all of them.
     """
-    q = _identity(h, columns)
-    scales = jnp.full(columns, _targets.scale_of_unit_columns(h.shape[1]), h.dtype)
-    scales = _blocked.as_operand(jnp.where(False, h[:, :1, 0], scales))
+    q, scales = _identity(h, columns), _unit_scales(h, columns)
     for offset, reflectors in _all_blocks(h, tau, blocks):
         q, scales = _targets.block_reflector(q, reflectors, scales, offset=offset, first=offset, transpose=False)
     return q

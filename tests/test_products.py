@@ -89,6 +89,23 @@ def test_reflectors_of_other_origin():
     np.testing.assert_allclose(jaxqr.householder_product(h, tau, implementation="blocked"), q, atol=2e-6)
 
 
+def test_every_block_of_q_has_the_scales_of_its_columns(monkeypatch):
+    """Of columns that grow, as the block before made them, and of unit columns."""
+    h, tau = factors(2, 200, 150)
+    update, offsets = _targets.block_reflector, []
+
+    def checked(q, reflectors, scales, *, offset, **options):
+        offsets.append(offset)
+        largest = np.abs(q[:, offset:, offset:]).max(axis=1)
+        scaled = np.asarray(scales)[:, offset:] * largest / _targets.scale_of_unit_columns(200)
+        assert ((scaled >= 1) & (scaled < 2)).all()
+        return update(q, reflectors, scales, offset=offset, **options)
+
+    monkeypatch.setattr(_targets, "block_reflector", checked)
+    _products._fused_product(jnp.asarray(h), jnp.asarray(3 * tau))
+    assert offsets == [128, 64, 0]
+
+
 SMOOTH = ("min_index", "exponential", "lower_ones")
 
 
