@@ -280,9 +280,13 @@ def _fused_multiply(h: jax.Array, tau: jax.Array, c: jax.Array, *, left: bool, t
     if not left:
         return _fused_multiply(h, tau, c.mT, left=True, transpose=not transpose).mT
     c = _blocked.as_operand(c)
+    scales = None
     for offset, reflectors in _fused_blocks(h, tau, range(tau.shape[-1]), backward=not transpose):
-        # Scales of an earlier block would do for orthogonal reflectors only, and only from the first block on.
-        c, _ = _targets.block_reflector(c, reflectors, offset=offset, first=0, transpose=transpose)
+        c, made = _targets.block_reflector(
+            c, reflectors, scales, offset=offset, first=0, transpose=transpose, remake_scales=transpose
+        )
+        # From the first block on, a block takes only rows that the one before has written.
+        scales = made if transpose else None
     return c
 
 

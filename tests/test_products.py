@@ -106,6 +106,25 @@ def test_every_block_of_q_has_the_scales_of_its_columns(monkeypatch):
     assert offsets == [128, 64, 0]
 
 
+@pytest.mark.parametrize("transpose", [True, False])
+def test_no_block_of_ormqr_has_scales_too_large_for_its_columns(monkeypatch, transpose):
+    h, tau = factors(2, 200, 150)
+    update, given = _targets.block_reflector, []
+
+    def checked(c, reflectors, scales, *, offset, **options):
+        given.append(scales is not None)
+        if scales is not None:
+            assert (
+                np.asarray(scales) * np.abs(c[:, offset:]).max(axis=1) < 2 * _targets.scale_of_unit_columns(200)
+            ).all()
+        return update(c, reflectors, scales, offset=offset, **options)
+
+    monkeypatch.setattr(_targets, "block_reflector", checked)
+    c = normal(2, 200, 9) * np.exp2(np.arange(-60, 66, 14)).astype(np.float32)
+    _products._fused_multiply(jnp.asarray(h), jnp.asarray(3 * tau), jnp.asarray(c), left=True, transpose=transpose)
+    assert given == [False, transpose, transpose]
+
+
 SMOOTH = ("min_index", "exponential", "lower_ones")
 
 
