@@ -231,7 +231,7 @@ def _identity(h: jax.Array, columns: int) -> jax.Array:
     return _blocked.as_operand(jnp.where(False, h[:, :, :1], jnp.eye(h.shape[1], columns, dtype=h.dtype)))
 
 
-# Q is made from its last columns: a block changes only what is right of and below its corner. Its columns begin with the
+# Q is made from its last columns: a block changes only what is right of and below its corner. Columns begin with the
 # scale of unit columns, which they are.
 
 
