@@ -1,8 +1,8 @@
 // Fused block-reflector update C ← C - V·Tᵀ·(Vᵀ·C), or with T for Tᵀ, in place on strided sub-blocks: one CTA a strip
 // of kStrip columns of one matrix, or where strips are few a cluster of CTAs that share its rows.
 //
-//   1. Each column of the strip has an exact power-of-two scale; the first update makes it from the column's largest
-//      magnitude, later ones read it.
+//   1. Each column of the strip has an exact power-of-two scale, made from the column's largest magnitude in a pass of
+//      its own, or read.
 //   2. W = Vᵀ·C: the scaled C is split into pairs of halves (mma.cuh) in registers, where a thread's part of a float4
 //      of C is the fragment that the product takes. A pair of warps takes 16 rows of a tile of kTileRows, so that W is
 //      the sum of four parts. Each tile's product leaves the tensor cores' accumulators, which truncate, to be added
@@ -14,15 +14,16 @@
 //
 // V comes as pairs of halves (reflector_halves.h) and is streamed through kStages tiles of shared memory by
 // asynchronous copies. C is read from memory once and, as far as the L2 cache holds the strips in work, found there by
-// step 4, which therefore starts with what step 2 read last. On Hopper, where a CTA has all rows of aligned columns, V
-// and C go through shared memory, in and out by tensor copies: what bounds the update is the way to the first-level
-// cache, and there fragments of C in global memory take four times as many turns as they fill.
+// step 4, which therefore starts with what step 2 read last. Step 4 keeps the largest magnitudes of what it writes
+// where the scales are to be made from them, for the next update. On Hopper, where a CTA has all rows of aligned
+// columns, V and C go through shared memory, in and out by tensor copies: what bounds the update is the way to the
+// first-level cache, and there fragments of C in global memory take four times as many turns as they fill.
 //
 // Columns are permuted inside every 32, so that a thread's elements of the product's four tiles lie side by side in
 // memory: column j of the quad of column 2·i + e of the tiles is in tile j. The quad is 4·e + i, so that neighbouring
 // threads' are side by side too, or where C is in shared memory 2·i + e. Every element of C belongs to one thread of
 // one CTA; tiles are published and retired by CTA barriers, on Hopper by mbarriers and counts of the warps that have
-// left them, and no loop's count depends on the data. Resources: 256 threads, at most 128 registers a thread, 91 or 102
+// left them, and no loop's count depends on the data. Resources: 256 threads, at most 128 registers a thread, 91 or 103
 // KB of shared memory at width 64: two CTAs on an SM where there is room for them.
 #include <cuda.h>
 
@@ -37,6 +38,7 @@
 #include "mma.cuh"
 #include "ptx.cuh"
 #include "reflector_halves.h"
+#include "scales.h"
 #include "warp.cuh"
 
 namespace jaxqr {
@@ -315,18 +317,19 @@ struct Shared {
     } factors;
     __half weights[2][kWidth][kStrip + kPad];
   };
-  float scale[kStrip];            // of C's columns: exact powers of two
-  float unit[kStrip];             // what one of the last product counts in a scaled column
-  unsigned magnitude[2][kStrip];  // largest magnitudes of C's and of W's columns, as bits, which order like the values
+  float scale[kStrip];  // of C's columns: exact powers of two
+  float unit[kStrip];   // what one of the last product counts in a scaled column
+  // Largest magnitudes of C's and of W's columns, and of C's after the update, as bits, which order like the values.
+  unsigned magnitude[3][kStrip];
 };
 
 // kShared: the CTAs of a cluster share the rows of a strip.
 template <typename Stream, bool kAligned, bool kShared>
 __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     block_reflector_kernel(float* h, const __half* halves, const float* t, bool transpose, float* scales,
-                           bool make_scales, float column_scale, const float* src, int64_t matrix_stride,
-                           int64_t row_stride, int matrix_rows, int width, int pitch, int first, int columns,
-                           int strips, const __grid_constant__ typename Stream::Maps maps) {
+                           bool make_scales, bool remake_scales, float column_scale, const float* src,
+                           int64_t matrix_stride, int64_t row_stride, int matrix_rows, int width, int pitch, int first,
+                           int columns, int strips, const __grid_constant__ typename Stream::Maps maps) {
   constexpr int kWidth = Stream::kWidth;
   static_assert(!Stream::kBulk || (kAligned && !kShared), "its tensors are of whole matrices and aligned columns");
   if constexpr (kShared && !kClusters) return;
@@ -340,9 +343,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   const int lane_row = lane / 4, lane_pair = lane % 4;       // of a fragment
   const int matrix_index = lane / 8, matrix_row = lane % 8;  // which row of which 8×8 matrix this lane addresses
   const int row_group = warp / 2, part = warp % 2 * 32;
-  const int64_t matrix = blockIdx.x / strips;
-  const int strip = static_cast<int>(blockIdx.x % strips) * kStrip;
-  const int strip_columns = min(columns - strip, kStrip);
+  const int strip_columns = min(columns - static_cast<int>(blockIdx.x % strips) * kStrip, kStrip);
   int rows = matrix_rows, tiles = (rows + kTileRows - 1) / kTileRows;
   int skipped = 0;  // rows, which other CTAs have
   if constexpr (kShared && kClusters) {
@@ -375,7 +376,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   }();
 
   // Scales.
-  if (threadIdx.x < 2 * kStrip) (&shared.magnitude[0][0])[threadIdx.x] = 0;
+  if (threadIdx.x < 3 * kStrip) (&shared.magnitude[0][0])[threadIdx.x] = 0;
   if (make_scales) {
     __syncthreads();
     const int quad = threadIdx.x % (kStrip / 4) * 4;
@@ -396,19 +397,28 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     else
       __syncthreads();
   }
+  // This thread's column: its place in `scales`, if it has one, and the scale that its largest magnitude gives it.
+  const auto scale_place = [&]() -> float* {
+    const int block = ptx::recomputed(static_cast<int>(blockIdx.x)),
+              column = block % strips * kStrip + static_cast<int>(threadIdx.x);
+    if (threadIdx.x >= kStrip || column >= columns) return nullptr;
+    return scales + block / strips * row_stride + first + column;
+  };
+  const auto made_scale = [&](const unsigned (&magnitudes)[kStrip]) {
+    float magnitude = __uint_as_float(magnitudes[threadIdx.x]);
+    if constexpr (kShared && kClusters) {
+      const uint32_t address = ptx::shared_address(&magnitudes[threadIdx.x]);
+      for (int other = 0; other < static_cast<int>(gridDim.y); ++other)
+        magnitude = fmaxf(magnitude, ptx::load_float_from_cluster(ptx::map_to_rank(address, other)));
+    }
+    return product_of_scales(power_of_two_scale(magnitude), column_scale);
+  };
   bool moderate = true;
   if (threadIdx.x < kStrip) {
     float scale = 1.0f;
-    if (static_cast<int>(threadIdx.x) < strip_columns) {
-      float* const place = scales + matrix * row_stride + first + strip + threadIdx.x;
+    if (float* const place = scale_place()) {
       if (make_scales) {
-        float magnitude = __uint_as_float(shared.magnitude[0][threadIdx.x]);
-        if constexpr (kShared && kClusters) {
-          const uint32_t address = ptx::shared_address(&shared.magnitude[0][threadIdx.x]);
-          for (int other = 0; other < static_cast<int>(gridDim.y); ++other)
-            magnitude = fmaxf(magnitude, ptx::load_float_from_cluster(ptx::map_to_rank(address, other)));
-        }
-        scale = product_of_scales(power_of_two_scale(magnitude), column_scale);
+        scale = made_scale(shared.magnitude[0]);
         if (blockIdx.y == 0) *place = scale;
       } else {
         scale = *place;
@@ -643,7 +653,10 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   const int64_t corner = own_corner();
   const float* source = src + corner + row * row_stride + column;
   float* target = h + corner + row * row_stride + column;
-  const auto update = [&](auto is_moderate) {
+  const auto update = [&](auto is_moderate, auto keeps_largest) {
+    // Largest magnitudes of this thread's columns, two in a register: as floats they would be spilled. (What is below
+    // 2^-133 counts as zero.)
+    uint32_t largest[4] = {};
     float4 c[4];  // of the next tile: this row and the one 8 below, quads 16 columns apart
     const auto load_c = [&](int row) {
 #pragma unroll
@@ -680,9 +693,11 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
           old[q] = *staged[q];
         }
       }
+      float updated[4][4];
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        float x[4] = {old[q].x, old[q].y, old[q].z, old[q].w};
+        float (&x)[4] = updated[q];
+        x[0] = old[q].x, x[1] = old[q].y, x[2] = old[q].z, x[3] = old[q].w;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           if constexpr (decltype(is_moderate)::value) {
@@ -700,30 +715,55 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
                                {x[0], x[1], x[2], x[3]});
         }
       }
+      if constexpr (decltype(keeps_largest)::value) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int q = i / 2, j = i % 2 * 2;
+          largest[i] = ptx::max_of_pairs(
+              largest[i], ptx::truncated_pair(fmaxf(fabsf(updated[q][j]), fabsf(updated[q + 2][j])),
+                                              fmaxf(fabsf(updated[q][j + 1]), fabsf(updated[q + 2][j + 1]))));
+        }
+      }
       if constexpr (Stream::kBulk) stream.leave_back(tile);
       row -= kTileRows;
       target -= kTileRows * row_stride;
     }
+    if constexpr (decltype(keeps_largest)::value) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int mask = 4; mask < 32; mask *= 2)
+          largest[i] = ptx::max_of_pairs(largest[i], __shfl_xor_sync(kFullWarp, largest[i], mask));
+        if (lane_row == 0) {
+          unsigned* const place = &shared.magnitude[2][column + i / 2 * Stream::kOddQuad + i % 2 * 2];
+          atomicMax(place, largest[i] << 16);
+          atomicMax(place + 1, largest[i] & 0xffff0000u);
+        }
+      }
+    }
   };
   // With a scale that is far from 1, the column's elements are updated in scaled units, in which nothing overflows or
   // is lost.
-  if (moderate) {
-    update(std::true_type{});
+  if (!moderate) {
+    update(std::false_type{}, std::true_type{});
+  } else if (remake_scales) {
+    update(std::true_type{}, std::true_type{});
   } else {
-    update(std::false_type{});
+    update(std::true_type{}, std::false_type{});
   }
   stream.finish();
+
+  if (remake_scales) {
+    if constexpr (kShared && kClusters)
+      cluster_barrier();
+    else
+      __syncthreads();
+    if (float* const place = blockIdx.y == 0 ? scale_place() : nullptr) *place = made_scale(shared.magnitude[2]);
+    if constexpr (kShared && kClusters) cluster_barrier();  // the first CTA has read what the others hold
+  }
 }
 
 constexpr int64_t kMaxGrid = 0x7fffffff;
-
-// A scale for columns of `rows` elements of at most 2: a power of two that leaves room in fp16 for a column that
-// gathers in one element.
-float column_scale(int64_t rows) {
-  float scale = 0x1p14f;
-  for (int64_t reach = 1; reach < rows; reach *= 4) scale /= 2;
-  return scale;
-}
 
 // Describes a row-major array to the tensor copies: sizes and boxes from the last dimension on, strides in bytes.
 template <int kRank>
@@ -753,7 +793,8 @@ bool make_map(CUtensorMap* map, CUtensorMapDataType type, const void* base, cons
 
 template <typename Stream, bool kAligned, bool kShared>
 cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
-                   bool transpose, float* scales, bool make_scales, const float* src, cudaStream_t stream) {
+                   bool transpose, float* scales, bool make_scales, bool remake_scales, const float* src,
+                   cudaStream_t stream) {
   const auto kernel = block_reflector_kernel<Stream, kAligned, kShared>;
   const int shared_bytes = sizeof(Shared<Stream>);
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
@@ -794,7 +835,7 @@ cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, c
     }
     if (const cudaError_t error = cudaLaunchKernelEx(
             &config, kernel, h + batch * stride + corner, halves + batch * rows * 2 * pitch, t + batch * width * width,
-            transpose, scales + batch * shape.n + shape.offset, make_scales, column_scale(shape.m),
+            transpose, scales + batch * shape.n + shape.offset, make_scales, remake_scales, column_scale(shape.m),
             src + batch * stride + corner, stride, shape.n, static_cast<int>(rows), static_cast<int>(width),
             static_cast<int>(pitch), static_cast<int>(shape.first - shape.offset), static_cast<int>(columns),
             static_cast<int>(strips), maps);
@@ -854,13 +895,13 @@ cudaError_t has_bulk_copies(bool* has) {
 }  // namespace
 
 cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
-                                   bool transpose, float* scales, bool make_scales, const float* src,
-                                   cudaStream_t stream) {
+                                   bool transpose, float* scales, bool make_scales, bool remake_scales,
+                                   const float* src, cudaStream_t stream) {
   if (shape.batch == 0 || shape.first == shape.last) return cudaSuccess;
   if (shape.width > kMaxBlockReflectorWidth) return cudaErrorInvalidValue;
   const auto launch_width = [&](auto narrow, auto wide, int64_t shares) {
-    return (shape.width <= 32 ? narrow : wide)(shares, shape, h, halves, t, transpose, scales, make_scales, src,
-                                               stream);
+    return (shape.width <= 32 ? narrow : wide)(shares, shape, h, halves, t, transpose, scales, make_scales,
+                                               remake_scales, src, stream);
   };
   // Whether quads of C are 16-byte aligned and wholly inside or outside.
   const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0;

@@ -24,10 +24,12 @@ struct BlockReflectorShape {
 //
 // scales[batch, n] holds an exact power of two for each column: with `make_scales` those of the updated columns are
 // made from C and written, otherwise they are read, and have been made by an earlier update with the same m from rows
-// that included these: orthogonal updates let no column grow past them. Asynchronous on `stream`; allocates nothing.
+// that included these: orthogonal updates let no column grow past them. With `remake_scales`, those of the updated
+// columns are made again from what is written, and serve any next update with the same m of rows whose part outside C,
+// if there is one, is zero. Asynchronous on `stream`; allocates nothing.
 cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
-                                   bool transpose, float* scales, bool make_scales, const float* src,
-                                   cudaStream_t stream);
+                                   bool transpose, float* scales, bool make_scales, bool remake_scales,
+                                   const float* src, cudaStream_t stream);
 
 }  // namespace jaxqr
 

@@ -11,7 +11,7 @@ namespace {
 xla::ffi::Error block_reflector(Matrices h_in, Halves halves, Matrices t, xla::ffi::RemainingArgs rest,
                                 xla::ffi::Result<Matrices> h_out, xla::ffi::Result<Vectors> scales, int64_t offset,
                                 int64_t width, int64_t first, int64_t last, bool transpose, bool has_scales,
-                                bool has_src) {
+                                bool has_src, bool remake_scales) {
   BlockReflectorOperands operands;
   if (auto error = optional_operands("jaxqr_block_reflector", rest, has_scales, has_src, &operands); error.failure())
     return error;
@@ -21,6 +21,7 @@ xla::ffi::Error block_reflector(Matrices h_in, Halves halves, Matrices t, xla::f
     return error;
   const IeeeScope ieee;
   apply_block_reflectors(h_in, halves, t, transpose, operands, *h_out, *scales, offset, width, first, last);
+  if (remake_scales) remake_column_scales(*h_out, *scales, offset, first, last);
   return xla::ffi::Error::Success();
 }
 
@@ -41,4 +42,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu, jaxqr::block_reflector,
                                   .Attr<int64_t>("last")
                                   .Attr<bool>("transpose")
                                   .Attr<bool>("has_scales")
-                                  .Attr<bool>("has_src"));
+                                  .Attr<bool>("has_src")
+                                  .Attr<bool>("remake_scales"));

@@ -1,15 +1,17 @@
 // A block reflector on the CPU: LAPACK's larfb, C ← C - V·Tᵀ·Vᵀ·C or C ← C - V·T·Vᵀ·C, written for clarity.
 //
-// Products and sums are float64, in which no float32 value leaves the range: scales of 1 serve any later update. A NaN
-// in a column of C stays there.
+// Products and sums are float64, in which no float32 value leaves the range, and scales are not used: those that are
+// made before an update are 1, and those made again after it what the kernels make. A NaN in a column of C stays there.
 #ifndef JAXQR_FFI_BLOCK_REFLECTOR_CPU_H_
 #define JAXQR_FFI_BLOCK_REFLECTOR_CPU_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "reflectors_cpu.h"
+#include "scales.h"
 #include "shapes.h"
 
 namespace jaxqr {
@@ -55,7 +57,10 @@ inline void apply_block_reflectors(const Matrices& h_in, const Halves& halves, c
                                    const BlockReflectorOperands& operands, Matrices h_out, Vectors scales,
                                    int64_t offset, int64_t width, int64_t first, int64_t last) {
   if (h_in.typed_data() != h_out.typed_data()) std::copy_n(h_in.typed_data(), h_in.element_count(), h_out.typed_data());
-  std::fill_n(scales.typed_data(), scales.element_count(), 1.0f);
+  if (!operands.scales)
+    std::fill_n(scales.typed_data(), scales.element_count(), 1.0f);
+  else if (operands.scales->typed_data() != scales.typed_data())
+    std::copy_n(operands.scales->typed_data(), scales.element_count(), scales.typed_data());
   const float* const src = operands.src ? operands.src->typed_data() : h_out.typed_data();
   const int64_t batch = h_in.dimensions()[0], m = h_in.dimensions()[1], n = h_in.dimensions()[2];
   for (int64_t b = 0; b < batch; ++b) {
@@ -63,6 +68,19 @@ inline void apply_block_reflectors(const Matrices& h_in, const Halves& halves, c
         h_out.typed_data() + b * m * n,
         static_cast<const uint16_t*>(halves.untyped_data()) + b * (m - offset) * 2 * reflector_pitch(width),
         t.typed_data() + b * width * width, transpose, src + b * m * n, m, n, offset, width, first, last);
+  }
+}
+
+// The scales of the columns as they are now.
+inline void remake_column_scales(const Matrices& h, Vectors scales, int64_t offset, int64_t first, int64_t last) {
+  const int64_t batch = h.dimensions()[0], m = h.dimensions()[1], n = h.dimensions()[2];
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t column = first; column < last; ++column) {
+      float largest = 0.0f;
+      for (int64_t row = offset; row < m; ++row)
+        largest = std::fmax(largest, std::fabs(h.typed_data()[(b * m + row) * n + column]));
+      scales.typed_data()[b * n + column] = scale_of_largest(largest, m);
+    }
   }
 }
 

@@ -165,7 +165,8 @@ cudaError_t place_operands(cudaStream_t stream, const Matrices& h, const BlockRe
 
 ffi::Error block_reflector(cudaStream_t stream, Matrices h, Halves halves, Matrices t, ffi::RemainingArgs rest,
                            ffi::Result<Matrices> result, ffi::Result<Vectors> scales, int64_t offset, int64_t width,
-                           int64_t first, int64_t last, bool transpose, bool has_scales, bool has_src) {
+                           int64_t first, int64_t last, bool transpose, bool has_scales, bool has_src,
+                           bool remake_scales) {
   BlockReflectorOperands operands;
   const char* const target = "jaxqr_block_reflector";
   if (auto error = optional_operands(target, rest, has_scales, has_src, &operands); error.failure()) return error;
@@ -180,7 +181,7 @@ ffi::Error block_reflector(cudaStream_t stream, Matrices h, Halves halves, Matri
   const BlockReflectorShape shape{matrices[0], matrices[1], matrices[2], offset, width, first, last};
   return status(target,
                 launch_block_reflector(shape, result->typed_data(), data_of(halves), t.typed_data(), transpose,
-                                       scales->typed_data(), !has_scales, src, stream),
+                                       scales->typed_data(), !has_scales, remake_scales, src, stream),
                 matrices);
 }
 
@@ -297,7 +298,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda, jaxqr::block_reflector
                                   .Attr<int64_t>("last")
                                   .Attr<bool>("transpose")
                                   .Attr<bool>("has_scales")
-                                  .Attr<bool>("has_src"),
+                                  .Attr<bool>("has_src")
+                                  .Attr<bool>("remake_scales"),
                               {ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_look_ahead_cuda, jaxqr::look_ahead,

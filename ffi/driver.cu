@@ -6,9 +6,10 @@
 //                                          which `check` takes hours. With numbers, every PARTS-th from PART on
 //   jaxqr_driver panel  BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER...
 //                                          microseconds of one panel launch by the kernel of that name
-//   jaxqr_driver update BATCH M N OFFSET WIDTH [scales]
+//   jaxqr_driver update BATCH M N OFFSET WIDTH [scales|remake]
 //                                          microseconds of one update of all columns right of the panel; with
-//                                          `scales` one that makes the columns' scales too
+//                                          `scales` one that makes the columns' scales too, with `remake` one that
+//                                          makes those for the next update
 //   jaxqr_driver reflectors BATCH M N WIDTH COUNT
 //                                          microseconds to make COUNT block reflectors in one launch
 //   jaxqr_driver ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER...
@@ -46,6 +47,7 @@
 #include "regimes.h"
 #include "rows_panel.h"
 #include "rows_variants.h"
+#include "scales.h"
 #include "tall.h"
 #include "tall_update.h"
 #include "tiny_variants.h"
@@ -338,21 +340,38 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales,
       }
     }
   }
-  const DeviceFloats result(h), factors(t), source(a), scales(s.batch * s.n);
+  const DeviceFloats result(h), with_remade(h), factors(t), source(a),
+      scales(std::vector<float>(s.batch * s.n, kPoison));
   const DeviceHalves halves(parts);
-  const float* const src = in_place ? result.get() : source.get();
   if (!make_scales) {  // from an earlier update, of columns that were four times as large
     std::vector<float> larger(in_place ? h : a);
     for (float& x : larger) x *= 4;
     const DeviceFloats earlier(larger), unused(larger);
     REQUIRE(jaxqr::launch_block_reflector(s, unused.get(), halves.get(), factors.get(), transpose, scales.get(), true,
-                                          earlier.get(), nullptr));
+                                          false, earlier.get(), nullptr));
   }
-  REQUIRE(jaxqr::launch_block_reflector(s, result.get(), halves.get(), factors.get(), transpose, scales.get(),
-                                        make_scales, src, nullptr));
-  REQUIRE(cudaDeviceSynchronize());
-  const std::vector<float> updated = result.host();
+  const auto update = [&](const DeviceFloats& h, bool remake_scales) {
+    REQUIRE(jaxqr::launch_block_reflector(s, h.get(), halves.get(), factors.get(), transpose, scales.get(), make_scales,
+                                          remake_scales, in_place ? h.get() : source.get(), nullptr));
+    REQUIRE(cudaDeviceSynchronize());
+  };
+  update(result, false);
+  const std::vector<float> updated = result.host(), made = scales.host();
+  update(with_remade, true);
+  const std::vector<float> remade = scales.host(), same = with_remade.host();
   double worst = 0.0, untouched = 0.0;
+  if (std::memcmp(same.data(), updated.data(), same.size() * sizeof(float)) != 0)
+    untouched = std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < s.batch * s.n; ++i) {
+    const int64_t b = i / s.n, j = i % s.n;
+    float expected = made[i];
+    if (j >= s.first && j < s.last) {
+      float largest = 0.0f;
+      for (int64_t r = s.offset; r < s.m; ++r) largest = std::fmax(largest, std::fabs(updated[b * size + r * s.n + j]));
+      expected = jaxqr::scale_of_largest(largest, s.m);
+    }
+    if (std::memcmp(&expected, &remade[i], sizeof(float)) != 0) untouched = std::numeric_limits<double>::infinity();
+  }
   for (int64_t b : {int64_t{0}, s.batch - 1}) {
     const float* const panel = &h[b * size + s.offset * s.n + s.offset];
     const float* const c = in_place ? &h[b * size] : &a[b * size];
@@ -773,7 +792,7 @@ double time_tall_update(const jaxqr::TallUpdateShape& s) {
       [&] { return jaxqr::launch_tall_update(s, h.get(), tau.get(), workspace.get(), h.get(), nullptr); });
 }
 
-double time_update(const BlockReflectorShape& s, bool make_scales) {
+double time_update(const BlockReflectorShape& s, bool make_scales, bool remake_scales) {
   const int64_t size = s.batch * s.m * s.n;
   const DeviceFloats a(size), h(size), t(s.batch * s.width * s.width), scales(s.batch * s.n);
   const size_t parts = s.batch * (s.m - s.offset) * 2 * jaxqr::reflector_pitch(s.width);
@@ -782,8 +801,8 @@ double time_update(const BlockReflectorShape& s, bool make_scales) {
   fill<<<1024, 256>>>(t.get(), s.batch * s.width * s.width);
   fill_halves<<<1024, 256>>>(halves.get(), parts);
   const auto update = [&](bool make_scales) {
-    return jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), make_scales, a.get(),
-                                         nullptr);
+    return jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), make_scales,
+                                         remake_scales, a.get(), nullptr);
   };
   REQUIRE(update(true));
   return microseconds([&] { return update(make_scales); });
@@ -836,10 +855,11 @@ int time_ahead(const BlockReflectorShape& s, int64_t next_width, const PanelKern
   const jaxqr::Enqueue panel = [&](cudaStream_t stream) {
     return kernel.launch(h.get(), h.get(), tau.get(), next_t.get(), next_halves.get(), stream);
   };
-  REQUIRE(jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), true, a.get(), nullptr));
+  REQUIRE(jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), true, false, a.get(),
+                                        nullptr));
   const double in_turn = graph_microseconds([&](cudaStream_t stream) {
-    const cudaError_t error =
-        jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), false, a.get(), stream);
+    const cudaError_t error = jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(),
+                                                            false, false, a.get(), stream);
     return error != cudaSuccess ? error : panel(stream);
   });
   const double ahead = graph_microseconds([&](cudaStream_t stream) {
@@ -877,7 +897,7 @@ int sweep() {
         for (int64_t columns : {64, 192, 448, 960, 3968}) {
           if (batch * rows * (width + columns) > int64_t{1} << 28) continue;
           std::printf("update,%d,%d,%d,%d,%.2f\n", int(rows), int(width), int(columns), int(batch),
-                      time_update({batch, rows, width + columns, 0, width, width, width + columns}, false));
+                      time_update({batch, rows, width + columns, 0, width, width, width + columns}, false, false));
         }
       }
     }
@@ -890,7 +910,8 @@ int usage() {
       stderr,
       "usage: jaxqr_driver check | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME "
       "NUMBER... | update BATCH M N "
-      "OFFSET WIDTH [scales] | ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER... | reflectors BATCH M N WIDTH COUNT | "
+      "OFFSET WIDTH [scales|remake] | ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER... | reflectors BATCH M N WIDTH "
+      "COUNT | "
       "tall BATCH M N OFFSET WIDTH LEAVES NUMBER... | tall-update BATCH M N OFFSET WIDTH\n");
   return 2;
 }
@@ -918,7 +939,9 @@ int main(int argc, char** argv) {
   }
   if (mode == "update" && argc >= 7) {
     const int64_t offset = number(5), width = number(6), n = number(4);
-    std::printf("%.2f\n", time_update({number(2), number(3), n, offset, width, offset + width, n}, argc == 8));
+    const std::string scales = argc == 8 ? argv[7] : "";
+    std::printf("%.2f\n", time_update({number(2), number(3), n, offset, width, offset + width, n}, scales == "scales",
+                                      scales == "remake"));
     return 0;
   }
   if (mode == "ahead" && argc > 9) {

@@ -8,7 +8,7 @@ cudaError_t launch_look_ahead(const BlockReflectorShape& shape, int64_t next_wid
   BlockReflectorShape next = shape, rest = shape;
   next.last = rest.first = shape.first + next_width;
   const auto update = [=](const BlockReflectorShape& columns, cudaStream_t stream) {
-    return launch_block_reflector(columns, h, halves, t, true, scales, make_scales, src, stream);
+    return launch_block_reflector(columns, h, halves, t, true, scales, make_scales, false, src, stream);
   };
   // The rest waits for the next panel's columns too, so that it does not take the multiprocessors before the panel can.
   if (const cudaError_t error = update(next, stream); error != cudaSuccess) return error;

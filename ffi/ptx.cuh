@@ -111,6 +111,15 @@ __device__ __forceinline__ void copy_async_4(void* shared, const void* global, b
                : "memory");
 }
 
+// Stores to global memory that the compiler may not cut into words, as it does to others. The code must not read there.
+__device__ __forceinline__ void store_vector(void* global, uint4 value) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w));
+}
+__device__ __forceinline__ void store_vector(void* global, uint2 value) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(global), "r"(value.x), "r"(value.y));
+}
+
 // The copies that this thread has started since the last commit become a group.
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
@@ -127,6 +136,20 @@ __device__ __forceinline__ void mma_m16n8k16(float (&acc)[4], const uint32_t (&a
       "%3};"
       : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two numbers as bfloat16, the second one in the upper half. Truncated: the exponents are the numbers' own.
+__device__ __forceinline__ uint32_t truncated_pair(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rz.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// The larger one of each two of the same half.
+__device__ __forceinline__ uint32_t max_of_pairs(uint32_t x, uint32_t y) {
+  uint32_t larger;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(x), "r"(y));
+  return larger;
 }
 
 }  // namespace jaxqr::ptx

@@ -21,6 +21,9 @@ struct ReflectorBlock {
 // The widest block, and the widest panel that gets T.
 inline constexpr int64_t kMaxReflectorsWidth = 64;
 
+// Blocks of at most so many columns take VᵀV and T in float64: their few roundings do not average out.
+inline constexpr int64_t kNarrowReflectors = 8;
+
 // `batch` row-major m×n matrices, and k values of tau for each, those of the columns from `first` on.
 struct ReflectorShape {
   int64_t batch, m, n, first, k;

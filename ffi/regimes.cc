@@ -44,8 +44,14 @@ PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, b
   }
   if (name.regime == "rows" && v.size() == 3) {
     const RowsVariant variant{v[0], v[1], v[2]};
-    return followed_by_reflectors(rows_variant_mismatch(variant, shape), rows_shared_bytes(variant),
-                                  std::bind(launch_rows_panel, variant, shape, _1, _2, _3, _4), shape, has_t);
+    const char* const mismatch = rows_variant_mismatch(variant, shape);
+    const int64_t shared_bytes = rows_shared_bytes(variant);
+    if (shape.width <= kNarrowReflectors) {
+      return followed_by_reflectors(mismatch, shared_bytes,
+                                    std::bind(launch_rows_panel, variant, shape, _1, _2, _3, nullptr, nullptr, _4),
+                                    shape, has_t);
+    }
+    return {mismatch, shared_bytes, std::bind(launch_rows_panel, variant, shape, _1, _2, _3, _4, _5, _6)};
   }
   if (name.regime == "cta" && v.size() == 3) {
     const PanelVariant variant{v[0], v[1], v[2]};

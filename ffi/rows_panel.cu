@@ -14,19 +14,21 @@ constexpr int64_t kMaxGrid = 0x7fffffff;
 // From row `first_row` on, the rows of the panel's columns as `split` says.
 template <int kCols, int kRows, int kWarps>
 cudaError_t launch(const PanelShape& shape, int64_t first_row, const RowSplit& split, const float* src, float* h,
-                   float* tau, cudaStream_t stream) {
+                   float* tau, float* t, __half* halves, cudaStream_t stream) {
   const auto kernel = rows_panel_kernel<kCols, kRows, kWarps>;
   const int shared_bytes = sizeof(RowsShared<kCols, kRows, kWarps>);
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
       error != cudaSuccess)
     return error;
   const int64_t stride = shape.m * shape.n, corner = first_row * shape.n + shape.offset,
-                matrices = kMaxGrid / split.blocks;
+                matrices = kMaxGrid / split.blocks, rows = split.rows_of(0);
   for (int64_t first = 0; first < shape.batch; first += matrices) {
     const int64_t grid = std::min(shape.batch - first, matrices) * split.blocks;
     kernel<<<static_cast<unsigned>(grid), 32 * kWarps, shared_bytes, stream>>>(
-        src + first * stride + corner, h + first * stride + corner, tau + first * split.blocks * shape.width, stride,
-        shape.n, split, static_cast<int>(shape.width));
+        src + first * stride + corner, h + first * stride + corner, tau + first * split.blocks * shape.width,
+        t == nullptr ? nullptr : t + first * shape.width * shape.width,
+        t == nullptr ? nullptr : halves + first * rows * 2 * reflector_pitch(shape.width), stride, shape.n, split,
+        static_cast<int>(shape.width));
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -49,10 +51,11 @@ const char* mismatch(const RowsVariant& variant, int64_t rows, int64_t width) {
 }
 
 cudaError_t launch_variant(const RowsVariant& variant, const PanelShape& shape, int64_t first_row,
-                           const RowSplit& split, const float* src, float* h, float* tau, cudaStream_t stream) {
+                           const RowSplit& split, const float* src, float* h, float* tau, float* t, __half* halves,
+                           cudaStream_t stream) {
 #define JAXQR_LAUNCH(cols_per_lane, rows_per_lane, warps) \
   if (same(variant, cols_per_lane, rows_per_lane, warps)) \
-    return launch<cols_per_lane, rows_per_lane, warps>(shape, first_row, split, src, h, tau, stream);
+    return launch<cols_per_lane, rows_per_lane, warps>(shape, first_row, split, src, h, tau, t, halves, stream);
   JAXQR_ROWS_VARIANTS(JAXQR_LAUNCH)
 #undef JAXQR_LAUNCH
   return cudaErrorInvalidValue;
@@ -78,14 +81,16 @@ int64_t rows_shared_bytes(const RowsVariant& variant) {
 }
 
 cudaError_t launch_rows_panel(const RowsVariant& variant, const PanelShape& shape, const float* src, float* h,
-                              float* tau, cudaStream_t stream) {
-  return launch_variant(variant, shape, shape.offset, RowSplit(shape.m - shape.offset, 1, 1), src, h, tau, stream);
+                              float* tau, float* t, __half* halves, cudaStream_t stream) {
+  return launch_variant(variant, shape, shape.offset, RowSplit(shape.m - shape.offset, 1, 1), src, h, tau, t, halves,
+                        stream);
 }
 
 cudaError_t launch_rows_leaves(const RowsVariant& variant, const LeavesShape& shape, const float* src, float* h,
                                float* tau, cudaStream_t stream) {
   const PanelShape panel{shape.batch, shape.m, shape.n, shape.offset, shape.width};
-  return launch_variant(variant, panel, shape.offset + shape.width, shape.split(), src, h, tau, stream);
+  return launch_variant(variant, panel, shape.offset + shape.width, shape.split(), src, h, tau, nullptr, nullptr,
+                        stream);
 }
 
 }  // namespace jaxqr

@@ -2,6 +2,7 @@
 #ifndef JAXQR_FFI_ROWS_PANEL_H_
 #define JAXQR_FFI_ROWS_PANEL_H_
 
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -21,8 +22,10 @@ const char* rows_variant_mismatch(const RowsVariant& variant, const PanelShape& 
 
 int64_t rows_shared_bytes(const RowsVariant& variant);
 
+// Also, unless both are null, of more than kNarrowReflectors columns T in t[batch, width, width] and the reflectors as
+// `halves` (reflector_halves.h).
 cudaError_t launch_rows_panel(const RowsVariant& variant, const PanelShape& shape, const float* src, float* h,
-                              float* tau, cudaStream_t stream);
+                              float* tau, float* t, __half* halves, cudaStream_t stream);
 
 // The same for the leaves of tall panels, tau[batch, leaves, width].
 const char* rows_variant_mismatch(const RowsVariant& variant, const LeavesShape& shape);

@@ -22,16 +22,25 @@
 // again, scaled. Where Σx² is not finite they publish zeros, and alpha counts as NaN: the column and all later ones
 // become NaN, and finished columns, which share registers' rows with them, see only zeros.
 //
-// Resources. (kCols + 1)·kRows registers a lane for columns and x; in shared memory 8·kCols floats a row, for the way
-// out, and (kRows + 4)·8 a part.
+// T, where wanted: the warps take strips of V's rows (reflectors.cuh) from shared memory, and the sums, their coupling
+// and its inverse lie where the rows were. Nothing is rescaled: ‖v‖² = 2/tau ≤ 2, of which the unit is 1, so that
+// entries are at most 1 but for roundings, and halves have room for 3.99.
+//
+// Resources. (kCols + 1)·kRows registers a lane for columns and x, later 20 tiles of sums and a strip; in shared memory
+// 8·kCols + 4 floats a row, for the way out, and (kRows + 4)·8 a part.
 #ifndef JAXQR_FFI_ROWS_PANEL_KERNEL_CUH_
 #define JAXQR_FFI_ROWS_PANEL_KERNEL_CUH_
+
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
 #include "leaves.h"
 #include "ptx.cuh"
 #include "reflector.cuh"
+#include "reflector_halves.h"
+#include "reflectors.cuh"
+#include "t_factor.cuh"
 #include "warp.cuh"
 
 namespace jaxqr {
@@ -45,10 +54,12 @@ inline constexpr int kRowsResidentWarps = (kCols + 1) * kRows <= 96    ? 16
 template <int kCols, int kRows, int kWarps>
 struct __align__(16) RowsShared {
   static constexpr int kWidth = 8 * kCols;
-  static constexpr int kPartPitch = kRows * kWidth + 8;  // of rows: neighbouring parts lie eight banks further
+  static constexpr int kPitch = kWidth + 4;              // of rows, for strips of them
+  static constexpr int kPartPitch = kRows * kPitch + 8;  // neighbouring parts lie eight banks further
   // Of a column's sums, so that eight lanes' quads fall into different banks.
   static constexpr int kSumsPitch = kWarps == 8 ? 12 : kWarps;
 
+  float tau[kWidth];
   float h[4 * kWarps * kPartPitch];  // rows of H, as they become final
   float x[kWarps][2][4][kRows + 4];
   float sums[2][kWidth][kSumsPitch];  // columns in the order of the lanes that finish them
@@ -56,19 +67,32 @@ struct __align__(16) RowsShared {
   float factor[kWidth], rescale[kWidth];  // what a register of a column is times in H, one after the other
   float magnitude[(kWarps + 3) / 4 * 4];
 
-  __device__ __forceinline__ float* row(int index) { return h + index / kRows * kPartPitch + index % kRows * kWidth; }
+  __device__ __forceinline__ float* row(int index) { return h + index / kRows * kPartPitch + index % kRows * kPitch; }
+};
+
+// From RowsShared::h on, once the rows are out.
+template <int kWidth, int kWarps>
+struct RowsReflectorsShared {
+  static constexpr int kQuads = ReflectorStrip<kWidth>::kQuads;
+
+  float coupling[kWidth * kWidth];
+  union {
+    float4 sums[kWarps][kQuads];
+    float scratch[kWidth * kWidth];
+  };
 };
 
 template <int kCols, int kRows, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> > kWarps
                                                    ? kRowsResidentWarps<kCols, kRows> / kWarps
                                                    : 1)
-    rows_panel_kernel(const float* src, float* h, float* tau_out, int64_t matrix_stride, int64_t row_stride,
-                      RowSplit split, int width) {
+    rows_panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out,
+                      int64_t matrix_stride, int64_t row_stride, RowSplit split, int width) {
   using Shared = RowsShared<kCols, kRows, kWarps>;
-  constexpr int kWidth = Shared::kWidth, kOwn = kCols / 4, kSumsPitch = Shared::kSumsPitch;
+  constexpr int kWidth = Shared::kWidth, kPitch = Shared::kPitch, kOwn = kCols / 4, kSumsPitch = Shared::kSumsPitch;
   constexpr float kLargest = 0x1.fffffep127f;
-  static_assert(kCols % 4 == 0 && kRows % 8 == 0 && kWidth <= 4 * kRows, "whole quads; all pivots lie in warp 0");
+  static_assert(kCols % 4 == 0 && kRows % kStripRows == 0 && kWidth <= 4 * kRows,
+                "whole quads; all pivots lie in warp 0");
   static_assert(kWarps == 1 || kWarps % 2 == 0, "sums are read by vectors");
 
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -151,7 +175,7 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
   for (int set = 0; set < kCols; ++set) {
     const int pivot_part = 8 * set / kRows;
     const bool has_pivot = part == pivot_part;
-    float* const rows_of_pivots = shared.h + pivot_part * (Shared::kPartPitch - kRows * kWidth);
+    float* const rows_of_pivots = shared.h + pivot_part * (Shared::kPartPitch - kRows * kPitch);
     const int end = min(width, 8 * (set + 1));
     int k = 8 * set;
 #pragma unroll 1
@@ -257,11 +281,11 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
         own_coefficient[i] = column > k ? reflector.neg_inverse_beta * projection : 0.0f;
         const float result = column > k ? updated : column == k ? reflector.beta : own_pivot[i];
         if (warp == 0 && column >= 8 * set)
-          rows_of_pivots[k * kWidth + column] = result * own_rescale[i] * own_factor[i];
+          rows_of_pivots[k * kPitch + column] = result * own_rescale[i] * own_factor[i];
         if (column == k) {
           own_factor[i] = reflector.inverse;
           own_rescale[i] = rescale;
-          if (warp == 0) tau_out[int64_t{blockIdx.x} * width + k] = reflector.tau;
+          if (warp == 0) shared.tau[k] = reflector.tau;
         }
       }
 #pragma unroll
@@ -301,11 +325,13 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int turned = (r + 8 * kCols * kRows - 8 * (c + 1)) % kRows;
-      if (r >= gone) target[r * kWidth] = a[c][turned] * rescale * factor;
+      if (r >= gone) target[r * kPitch] = a[c][turned] * rescale * factor;
     }
   }
   barrier();
 
+  if (static_cast<int>(threadIdx.x) < width)
+    tau_out[int64_t{blockIdx.x} * width + threadIdx.x] = shared.tau[threadIdx.x];
   h += corner;
 #pragma unroll 4
   for (int row = warp; row < rows; row += kWarps) {
@@ -314,6 +340,61 @@ __global__ void __launch_bounds__(32 * kWarps, kRowsResidentWarps<kCols, kRows> 
       if (column < width) h[row * row_stride + column] = shared.row(row)[column];
     }
   }
+  if (t_out == nullptr) return;
+
+  // Of whole matrices.
+  using Strip = ReflectorStrip<kWidth, kCols / 4>;  // so that lanes read rows without bank conflicts
+  using Reflectors = RowsReflectorsShared<kWidth, kWarps>;
+  static_assert(sizeof(Reflectors) <= sizeof(Shared) - sizeof(shared.tau), "they lie where the rows were");
+  static_assert(4 * kRows / kStripRows <= kSumStrips, "sums of strips that a warp may keep");
+  Reflectors& reflectors = *reinterpret_cast<Reflectors*>(shared.h);
+  const int pitch = static_cast<int>(reflector_pitch(width)), column = column_lane * kCols;
+  typename Strip::Accumulators acc = {};
+#pragma unroll 1
+  for (int strip = warp; strip * kStripRows < rows; strip += kWarps) {
+    const int row = strip * kStripRows + Strip::first_row(lane);
+    const float* const source = shared.row(strip * kStripRows) + Strip::first_row(lane) * kPitch + column;
+    typename Strip::Columns v;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int c = 0; c < kCols; c += 4) {
+        const float4 quad = *reinterpret_cast<const float4*>(source + Strip::further(i) * kPitch + c);
+        v[i][c] = quad.x;
+        v[i][c + 1] = quad.y;
+        v[i][c + 2] = quad.z;
+        v[i][c + 3] = quad.w;
+      }
+    }
+    Strip::mask(v, row, column, width);
+    typename Strip::Parts parts;
+    Strip::split(
+        parts, v, [](int) { return float4{kReflectorScale, kReflectorScale, kReflectorScale, kReflectorScale}; },
+        [](const SplitQuad&) {});
+    if (column < pitch) {
+      __half* const halves = halves_out + (int64_t{blockIdx.x} * rows + row) * 2 * pitch + column;
+      Strip::store(halves, pitch, parts, row, rows);
+    }
+    typename Strip::Fragments left, right;
+    Strip::pair_rows(left, right, parts);
+    Strip::template add_product<kCols>(acc, left, right);
+  }
+  barrier();
+  float* const place = reinterpret_cast<float*>(reflectors.sums[warp]) + lane;
+#pragma unroll
+  for (int i = 0; i < 4 * Strip::kTiles; ++i) place[32 * i] = acc[i / 4][i % 4];
+  // Of no columns: zeros that count.
+  if (static_cast<int>(threadIdx.x) < kWidth && static_cast<int>(threadIdx.x) >= width) shared.tau[threadIdx.x] = 0.0f;
+  barrier();
+  Strip::couple(reflectors.coupling, shared.tau, [&](int index) {
+    float4 sum = reflectors.sums[0][index];
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) add(sum, reflectors.sums[w][index]);
+    return sum;
+  });
+  barrier();
+  t_from_coupling<kWidth>([&](int i) { return shared.tau[i]; }, reflectors.coupling, reflectors.scratch, width,
+                          t_out + int64_t{blockIdx.x} * (width * width));
 }
 
 }  // namespace jaxqr

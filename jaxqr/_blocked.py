@@ -6,6 +6,8 @@ The first step reads A and writes H, every later one works in place on H, so tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -15,8 +17,19 @@ from jaxqr._kernels import tall_update_parts
 from jaxqr.precision import Products
 from jaxqr.schedule import Schedule, Step
 
+Blocks = Sequence[tuple[int, _targets.Reflectors]]
+"""Blocks of reflectors with their first columns, in order."""
+
 
 def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a: bool) -> tuple[jax.Array, jax.Array]:
+    """``h`` and ``tau`` of `factor_and_blocks`."""
+    h, tau, _ = factor_and_blocks(a, schedule, precision=precision, overwrite_a=overwrite_a)
+    return h, tau
+
+
+def factor_and_blocks(
+    a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a: bool
+) -> tuple[jax.Array, jax.Array, Blocks]:
     """LAPACK's compact QR form of ``a [batch, m, n]``, float32, step by step as ``schedule`` says.
 
     Args:
@@ -26,9 +39,11 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
       overwrite_a: let the first step take the buffer of ``a``.
 
     Returns:
-      ``h [batch, m, n]`` and ``tau [batch, min(m, n)]``.
+      ``h [batch, m, n]``, ``tau [batch, min(m, n)]``, and the blocks of reflectors that updates were made with: panels
+      without an update, tall ones and those of ``"matmul"`` updates have none.
     """
     h, taus, scales = a, [], None
+    blocks: list[tuple[int, _targets.Reflectors]] = []
     reflectors: _targets.Reflectors | None = None
     ahead: tuple[jax.Array, _targets.Reflectors] | None = None
     for step, next_step in zip(schedule.steps, (*schedule.steps[1:], None), strict=True):
@@ -45,6 +60,9 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
             h, tau, reflectors = _panel(before, step, in_place)
         # Out of place, the panel call leaves the trailing columns of h unwritten: they are still in A.
         source = None if in_place else before
+        if step.update == "fused" and step.regime != "tall":
+            assert reflectors is not None
+            blocks.append((step.offset, reflectors))
         if step.look_ahead:
             assert reflectors is not None
             assert next_step is not None
@@ -71,7 +89,7 @@ def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a
         elif step.update == "matmul":
             h = _matmul_update(h, tau, h if source is None else source, step, precision)
         taus.append(tau)
-    return h, jnp.concatenate(taus, axis=-1)
+    return h, jnp.concatenate(taus, axis=-1), blocks
 
 
 def _panel(a: jax.Array, step: Step, in_place: bool) -> tuple[jax.Array, jax.Array, _targets.Reflectors | None]:

@@ -14,7 +14,7 @@ from jax import lax
 from jaxqr import _blocked, _targets
 from jaxqr._operation import check_dtype, check_implementation, operation
 from jaxqr.precision import Policy, PrecisionLike, Products, policy_for
-from jaxqr.schedule import plan
+from jaxqr.schedule import Schedule, plan
 
 Factors = tuple[jax.Array, jax.Array]
 
@@ -117,23 +117,37 @@ def _local_geqrf(a: jax.Array, policy: Policy, overwrite_a: bool, implementation
         # tau has no elements either; made from a it varies over the same mesh axes.
         return a, jnp.sum(a, axis=-1)[..., :reflectors]
 
+    def own(matrices: jax.Array, schedule: Schedule, products: Products) -> Factors:
+        return _blocked.factor(matrices, schedule, precision=products, overwrite_a=overwrite_a)
+
+    h, tau = on_platform(a.reshape(-1, m, n), policy, implementation, own, _blocked.jax_geqrf)
+    return h.reshape(a.shape), tau.reshape(*batch, reflectors)
+
+
+def on_platform(
+    matrices: jax.Array,
+    policy: Policy,
+    implementation: str | None,
+    own: Callable[[jax.Array, Schedule, Products], tuple[jax.Array, ...]],
+    in_jax: Callable[[jax.Array], tuple[jax.Array, ...]],
+) -> tuple[jax.Array, ...]:
+    """What the implementation chooses for ``[batch, m, n]``: ``own``, by the schedule, on this package's platforms."""
+    batch, m, n = matrices.shape
+
     @functools.cache  # platforms with the same products share one branch
-    def blocked(products: Products) -> Callable[[jax.Array], Factors]:
-        def factor(matrices: jax.Array) -> Factors:
+    def blocked(products: Products) -> Callable[[jax.Array], tuple[jax.Array, ...]]:
+        def call(matrices: jax.Array) -> tuple[jax.Array, ...]:
             # Every schedule is right for every batch; one that an export leaves open is taken to be large.
-            batch_size = matrices.shape[0] if isinstance(matrices.shape[0], int) else _OPEN_BATCH
-            schedule = plan(m, n, batch_size, policy)
-            return _blocked.factor(matrices, schedule, precision=products, overwrite_a=overwrite_a)
+            batch_size = batch if isinstance(batch, int) else _OPEN_BATCH
+            return own(matrices, plan(m, n, batch_size, policy), products)
 
-        return factor
+        return call
 
-    matrices = _blocked.as_operand(a.reshape(-1, m, n))
+    matrices = _blocked.as_operand(matrices)
     if implementation == "blocked":
-        h, tau = lax.platform_dependent(
+        return lax.platform_dependent(
             matrices, cpu=blocked(policy.products("cpu")), cuda=blocked(policy.products("cuda"))
         )
-    elif implementation is None and a.dtype == jnp.float32 and _targets.HAS_CUDA:
-        h, tau = lax.platform_dependent(matrices, cuda=blocked(policy.products("cuda")), default=_blocked.jax_geqrf)
-    else:
-        h, tau = _blocked.jax_geqrf(matrices)
-    return h.reshape(a.shape), tau.reshape(*batch, reflectors)
+    if implementation is None and matrices.dtype == jnp.float32 and _targets.HAS_CUDA:
+        return lax.platform_dependent(matrices, cuda=blocked(policy.products("cuda")), default=in_jax)
+    return in_jax(matrices)

@@ -26,6 +26,7 @@ TALL_UPDATE_LAUNCHES = 3
 """The kernels of a tall panel's fused update, which takes its reflectors as they are."""
 
 _MAX_CLUSTER_T_WIDTH = 32  # of panels that get T from the cluster kernel itself
+_NARROW_REFLECTORS = 8  # columns of the panels that leave T to a kernel in float64, rather than to the rows kernel
 _SHARES = {1: 0.0, 2: 1000.0, 4: 2500.0, 8: 6000.0}  # thread blocks that share a strip's rows, and their exchange
 _REFLECTORS_SHARES = {1: 0.0, 2: 1300.0, 4: 1700.0, 8: 2200.0, 16: 3000.0}  # the same for V's rows
 _CLUSTER_SIZES = (2, 4, 8, 16)  # thread blocks that may share a panel
@@ -121,9 +122,9 @@ class RowsKernel:
     def _shared_bytes(self) -> int:
         """The rows, columns on their way between lanes, the warps' sums, and scalars."""
         parts, width = 4 * self.warps, 8 * self.cols_per_lane
-        rows = parts * (self.rows_per_lane * width + 8) + 2 * parts * (self.rows_per_lane + 4)
+        rows = parts * (self.rows_per_lane * (width + 4) + 8) + 2 * parts * (self.rows_per_lane + 4)
         sums = 2 * width * (12 if self.warps == 8 else self.warps)
-        return 4 * (rows + sums + 4 * width + math.ceil(self.warps / 4) * 4)
+        return 4 * (rows + sums + 5 * width + math.ceil(self.warps / 4) * 4)
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
@@ -146,7 +147,17 @@ class RowsKernel:
             + 2.15 * work * share**1.5
         )
         issue = self.warps * (5.2 * self.rows_per_lane * self.cols_per_lane + 17.4 * panel.width + 0.83 * work)
-        return _waves(batch, resident, latency, issue, device) + reflectors_seconds(panel, batch, device)
+        if not panel.with_reflectors:
+            return _waves(batch, resident, latency, issue, device)
+        if makes_reflectors_apart(self.regime, panel.width):
+            return _waves(batch, resident, latency, issue, device) + reflectors_seconds(panel, batch, device)
+        # T: strips of 16 rows, and then the inverse; twice the columns, 3.3 times the products.
+        strips = math.ceil(panel.rows / 16)
+        turns = math.ceil(strips / self.warps) * share
+        wide = self.cols_per_lane > 4
+        latency += 2300 + 320 * turns if wide else 1400 + 150 * turns
+        issue += 900 + 75 * strips if wide else 500 + 30 * strips
+        return _waves(batch, resident, latency, issue, device)
 
 
 @dataclass(frozen=True)
@@ -266,6 +277,8 @@ def kernels() -> tuple[Kernel, ...]:
 
 def makes_reflectors_apart(regime: str, width: int) -> bool:
     """Whether T, and V as halves, of a panel are made by another kernel than the panel's own."""
+    if regime == "rows":
+        return width <= _NARROW_REFLECTORS
     return regime != "cluster" or width > _MAX_CLUSTER_T_WIDTH
 
 

@@ -124,12 +124,7 @@ def _arrays(name: str, arguments: dict[str, tuple[Any, int]], implementation: st
 
 
 @functools.cache
-def _householder_product(
-    implementation: str | None, fused: bool = True, orthogonal: bool = False
-) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """``fused``: by the kernels, otherwise by matrix products; ``orthogonal``: every reflector is, as a factorization's
-    are."""
-    own = functools.partial(_fused_product, orthogonal=orthogonal) if fused else _matmul_product
+def _householder_product(implementation: str | None) -> Callable[[jax.Array, jax.Array], jax.Array]:
     in_jax = lax.linalg.householder_product
 
     def local(h: jax.Array, tau: jax.Array) -> tuple[jax.Array]:
@@ -138,7 +133,7 @@ def _householder_product(
             identity = jnp.eye(m, n, dtype=h.dtype)
             return (jnp.where(False, h, identity),)  # made from h it varies over the same mesh axes
         flat = h.reshape(-1, *h.shape[-2:]), tau.reshape(-1, tau.shape[-1])
-        return (_on_platform(implementation, own, _matmul_product, in_jax, *flat).reshape(h.shape),)
+        return (_on_platform(implementation, _fused_product, matmul_product, in_jax, *flat).reshape(h.shape),)
 
     batched = operation(local, "jaxqr.householder_product", ("m n", "k"), ("m n",))
 
@@ -205,6 +200,10 @@ def _width(reflectors: int) -> int:
     return 64 if reflectors <= 512 else 128
 
 
+def _fused_width(reflectors: int) -> int:
+    return min(_width(reflectors), MAX_FUSED_WIDTH)
+
+
 # By this package's kernels, for float32 arrays with one batch dimension.
 
 
@@ -212,43 +211,82 @@ def _width(reflectors: int) -> int:
 _BLOCKS = 256
 
 
-def _fused_blocks(h: jax.Array, tau: jax.Array, *, backward: bool) -> Iterator[tuple[int, _targets.Reflectors]]:
-    """``(offset, reflectors)`` of every block, from the first or from the last to the other end."""
-    batch, k = h.shape[0], tau.shape[-1]
-    width = min(_width(k), MAX_FUSED_WIDTH)
-    offsets = range(0, k, width)
+def _fused_blocks(
+    h: jax.Array, tau: jax.Array, columns: range, *, backward: bool
+) -> Iterator[tuple[int, _targets.Reflectors]]:
+    """``(offset, reflectors)`` of every block of these columns, from the first or from the last to the other end."""
+    batch, width = h.shape[0], _fused_width(tau.shape[-1])
+    offsets = columns[::width]
     at_once = -(-_BLOCKS // batch) if isinstance(batch, int) else 1
     groups = [offsets[i : i + at_once] for i in range(0, len(offsets), at_once)]
     h, step = _blocked.as_operand(h), -1 if backward else 1
     for group in groups[::step]:
-        widths = [min(width, k - offset) for offset in group]
+        widths = [min(width, columns.stop - offset) for offset in group]
         made = _targets.reflectors(h, tau, offset=group[0], widths=widths)
         yield from zip(group[::step], made[::step], strict=True)
 
 
-def _fused_product(h: jax.Array, tau: jax.Array, *, orthogonal: bool = False) -> jax.Array:
-    """Q ``[batch, m, n]``, made from its last columns: a block changes only what is right of and below its corner.
+def _identity(h: jax.Array, columns: int) -> jax.Array:
+    """The first columns of the identity for every matrix of ``h``; made from it, they vary over the same mesh axes."""
+    return _blocked.as_operand(jnp.where(False, h[:, :, :1], jnp.eye(h.shape[1], columns, dtype=h.dtype)))
 
-    ``orthogonal``: as all reflectors then are, columns keep their norm 1, and one scale does for all of them.
+
+# Q is made from its last columns: a block changes only what is right of and below its corner. Columns begin with the
+# scale of unit columns, which they are.
+
+
+def _unit_scales(h: jax.Array, columns: int) -> jax.Array:
+    scales = jnp.full(columns, _targets.scale_of_unit_columns(h.shape[1]), h.dtype)
+    return _blocked.as_operand(jnp.where(False, h[:, :1, 0], scales))
+
+
+def _fused_product(h: jax.Array, tau: jax.Array) -> jax.Array:
+    """Q ``[batch, m, n]``.
+
+    Columns right of a block are zero above the block before, which made their scales; the block's own are unit columns.
     """
-    m, n = h.shape[-2:]
-    q = _blocked.as_operand(jnp.where(False, h, jnp.eye(m, n, dtype=h.dtype)))
-    scales = None
-    if orthogonal:
-        scales = _blocked.as_operand(jnp.where(False, h[:, 0], _targets.scale_of_unit_columns(m)))
-    for offset, reflectors in _fused_blocks(h, tau, backward=True):
-        q, made = _targets.block_reflector(q, reflectors, scales, offset=offset, first=offset, transpose=False)
-        scales = made if orthogonal else None
+    q, scales = _identity(h, h.shape[-1]), _unit_scales(h, h.shape[-1])
+    for offset, reflectors in _fused_blocks(h, tau, range(tau.shape[-1]), backward=True):
+        q, scales = _targets.block_reflector(
+            q, reflectors, scales, offset=offset, first=offset, transpose=False, remake_scales=True
+        )
     return q
+
+
+def product_of_factorization(h: jax.Array, tau: jax.Array, blocks: _blocked.Blocks, columns: int) -> jax.Array:
+    """Q ``[batch, m, columns]`` of a factorization, from the blocks that it made and new ones of the other columns.
+
+    As all reflectors are orthogonal, columns keep their norm 1, and one scale does for all of them.
+    """
+    q, scales = _identity(h, columns), _unit_scales(h, columns)
+    for offset, reflectors in _all_blocks(h, tau, blocks):
+        q, scales = _targets.block_reflector(q, reflectors, scales, offset=offset, first=offset, transpose=False)
+    return q
+
+
+def _all_blocks(h: jax.Array, tau: jax.Array, blocks: _blocked.Blocks) -> Iterator[tuple[int, _targets.Reflectors]]:
+    """``(offset, reflectors)`` from the last block to the first: those that there are, and new ones in between."""
+    stop = tau.shape[-1]
+    if _fused_width(stop) < MAX_FUSED_WIDTH:
+        blocks = ()  # they may be too wide
+    for offset, reflectors in reversed(blocks):
+        yield from _fused_blocks(h, tau, range(offset + reflectors.t.shape[-1], stop), backward=True)
+        yield offset, reflectors
+        stop = offset
+    yield from _fused_blocks(h, tau, range(stop), backward=True)
 
 
 def _fused_multiply(h: jax.Array, tau: jax.Array, c: jax.Array, *, left: bool, transpose: bool) -> jax.Array:
     if not left:
         return _fused_multiply(h, tau, c.mT, left=True, transpose=not transpose).mT
     c = _blocked.as_operand(c)
-    for offset, reflectors in _fused_blocks(h, tau, backward=not transpose):
-        # Scales of an earlier block would do for orthogonal reflectors only, and only from the first block on.
-        c, _ = _targets.block_reflector(c, reflectors, offset=offset, first=0, transpose=transpose)
+    scales = None
+    for offset, reflectors in _fused_blocks(h, tau, range(tau.shape[-1]), backward=not transpose):
+        c, made = _targets.block_reflector(
+            c, reflectors, scales, offset=offset, first=0, transpose=transpose, remake_scales=transpose
+        )
+        # From the first block on, a block takes only rows that the one before has written.
+        scales = made if transpose else None
     return c
 
 
@@ -273,7 +311,7 @@ def _matmul_blocks(h: jax.Array, tau: jax.Array) -> list[tuple[int, jax.Array, j
     return blocks
 
 
-def _matmul_product(h: jax.Array, tau: jax.Array) -> jax.Array:
+def matmul_product(h: jax.Array, tau: jax.Array) -> jax.Array:
     """Q ``[batch, m, n]``, made from its last columns: a block changes only what is right of and below its corner."""
     (batch, m, n), k = h.shape, tau.shape[-1]
     q = jnp.broadcast_to(jnp.eye(m - k, n - k, dtype=h.dtype), (batch, m - k, n - k))

@@ -1,4 +1,4 @@
-"""``qr``: Q and R in the modes of ``jnp.linalg.qr``, made of ``geqrf`` and ``householder_product``; their derivatives.
+"""``qr``: Q and R in the modes of ``jnp.linalg.qr``, Q from the block reflectors of the factorization; derivatives.
 
 With ``A = Q R`` and ``B = Qᴴ dA``, for k = min(m, n) and R₁ the first k columns of R:
 
@@ -19,10 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxqr import _geqrf, _products, _tsqr
+from jaxqr import _blocked, _geqrf, _products, _tsqr
 from jaxqr._operation import check_dtype, check_implementation, operation, tall_rows
 from jaxqr._triangular import pseudo_inverse, unit_upper_inverse
-from jaxqr.precision import Policy, PrecisionLike, policy_for
+from jaxqr.precision import Policy, PrecisionLike, Products, policy_for
+from jaxqr.schedule import Schedule
 from jaxqr.wy import product
 
 Pair = tuple[jax.Array, jax.Array]
@@ -134,16 +135,19 @@ def _padded(signs: jax.Array, beyond: int) -> jax.Array:
 def _factorization(policy: Policy, implementation: str | None, mode: str) -> Callable[[jax.Array], tuple[Any, ...]]:
     """The factorization of ``[..., m, n]`` in one mode, with its derivative."""
     geqrf = _geqrf._operation(policy, False, implementation)
-    form = _products._householder_product(implementation, policy.fused, orthogonal=True)
+    q_and_h = functools.partial(_local_q_and_h, policy=policy, implementation=implementation)
 
     def raw(a: jax.Array) -> Pair:
         h, tau = geqrf(a)
         return h.mT, tau
 
     def local(a: jax.Array) -> Pair:
-        h, tau = geqrf(a)
-        k = tau.shape[-1]
-        return form(h[..., :, :k], tau), jnp.triu(h[..., :k, :])
+        k = min(a.shape[-2:])
+        q, h = q_and_h(a, k)
+        return q, jnp.triu(h[..., :k, :])
+
+    def local_complete(a: jax.Array) -> Pair:
+        return q_and_h(a, a.shape[-2])
 
     def local_r(a: jax.Array) -> tuple[jax.Array]:
         h, tau = geqrf(a)
@@ -153,6 +157,7 @@ def _factorization(policy: Policy, implementation: str | None, mode: str) -> Cal
         return _tsqr.rows_of_qr(a, axis_name, policy, implementation)
 
     both = operation(local, "jaxqr.qr", ("m n",), ("m k", "k n"), by_rows=by_rows)
+    square_q_and_h = operation(local_complete, "jaxqr.qr", ("m n",), ("m p", "m n"))
     r_alone = operation(local_r, "jaxqr.qr", ("m n",), ("k n",), by_rows=lambda a, axis_name: by_rows(a, axis_name)[1:])
 
     @jax.custom_jvp
@@ -189,11 +194,10 @@ def _factorization(policy: Policy, implementation: str | None, mode: str) -> Cal
     @jax.custom_jvp
     def with_ratio(a: jax.Array) -> Triple:
         """Also ``Z = V₂ V₁⁻¹`` of the reflectors' rows above and below n, from which Q's last columns follow."""
-        *batch, m, n = a.shape
-        h, tau = geqrf(a)
-        square = jnp.pad(h, ((0, 0),) * len(batch) + ((0, 0), (0, m - n)))
+        n = a.shape[-1]
+        q, h = square_q_and_h(a)
         v1, v2 = jnp.tril(h[..., :n, :], -1), h[..., n:, :]
-        return form(square, tau), jnp.triu(h), product(v2, unit_upper_inverse(v1.mT).mT)
+        return q, jnp.triu(h), product(v2, unit_upper_inverse(v1.mT).mT)
 
     @with_ratio.defjvp
     def _with_ratio_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[Triple, Triple]:
@@ -220,6 +224,32 @@ def _factorization(policy: Policy, implementation: str | None, mode: str) -> Cal
         return function(a)
 
     return whole_or_by_rows if mode in ("reduced", "r") else function
+
+
+def _local_q_and_h(a: jax.Array, columns: int, policy: Policy, implementation: str | None) -> Pair:
+    """Q ``[..., m, columns]`` and ``h`` of the matrices ``[..., m, n]`` of one device."""
+    *batch, m, n = a.shape
+    if a.size == 0:
+        nothing = jnp.sum(a, axis=(-2, -1), keepdims=True)  # made from a, Q varies over the same mesh axes
+        return jnp.where(False, nothing, jnp.eye(m, columns, dtype=a.dtype)), a
+
+    def own(matrices: jax.Array, schedule: Schedule, products: Products) -> Pair:
+        h, tau, blocks = _blocked.factor_and_blocks(matrices, schedule, precision=products, overwrite_a=False)
+        if policy.fused:
+            return _products.product_of_factorization(h, tau, blocks, columns), h
+        return _products.matmul_product(_of_columns(h, columns), tau), h
+
+    def in_jax(matrices: jax.Array) -> Pair:
+        h, tau = _blocked.jax_geqrf(matrices)
+        return jax.lax.linalg.householder_product(_of_columns(h, columns), tau), h
+
+    q, h = _geqrf.on_platform(a.reshape(-1, m, n), policy, implementation, own, in_jax)
+    return q.reshape(*batch, m, columns), h.reshape(a.shape)
+
+
+def _of_columns(h: jax.Array, columns: int) -> jax.Array:
+    """The first columns, with zeros beyond the last one."""
+    return jnp.pad(h[..., :columns], ((0, 0),) * (h.ndim - 1) + ((0, max(0, columns - h.shape[-1])),))
 
 
 def _tangents(q: jax.Array, r: jax.Array, da: jax.Array) -> Pair:

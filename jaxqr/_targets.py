@@ -176,6 +176,7 @@ def block_reflector(
     offset: int,
     first: int,
     transpose: bool,
+    remake_scales: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """``C ← (I − V T Vᵀ) C`` or ``C ← (I − V T Vᵀ)ᵀ C``, in place.
 
@@ -183,16 +184,23 @@ def block_reflector(
       c: float32 ``[batch, m, n]``; C is its rows ``offset…m`` and columns ``first…n``.
       reflectors: of ``m − offset`` rows.
       scales: float32 ``[batch, n]``, powers of two that an update by orthogonal reflectors made for these columns, from
-        rows that included these; None makes them.
+        rows that included these, or that any update made again; None makes them, in a pass over C.
       source: ``[batch, m, n]`` to read C from; None reads it from ``c``.
       offset, first: the first row and column of C.
       transpose: whether the transposed block reflector is applied.
+      remake_scales: make the columns' scales again from what is written.
 
     Returns:
-      ``c`` with C overwritten, and the columns' scales.
+      ``c`` with C overwritten, and the scales: C's columns have those that it was updated with, or those made again,
+      which serve an update by any reflectors, of rows that have no other nonzero elements; columns before ``first``
+      keep those that were given.
     """
     updated, scales_out = _update_call(BLOCK_REFLECTOR, c, reflectors, scales, source)(
-        offset=np.int64(offset), first=np.int64(first), last=np.int64(c.shape[-1]), transpose=transpose
+        offset=np.int64(offset),
+        first=np.int64(first),
+        last=np.int64(c.shape[-1]),
+        transpose=transpose,
+        remake_scales=remake_scales,
     )
     return updated, scales_out
 

@@ -71,6 +71,16 @@ def test_the_first_step_reads_a_and_every_later_one_is_in_place(shape):
     assert "offset = 0 : i64" in first
 
 
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+@pytest.mark.parametrize("shape", [(4, 300, 300), (2, 1000, 200), (100, 200, 160)], ids=str)
+def test_q_takes_h_and_the_block_reflectors(shape, mode):
+    """V as pairs of halves, as much as its columns of the matrix, and T, 64 columns of it at most."""
+    batch, _, n = shape
+    program = compiled(functools.partial(jaxqr.qr, mode=mode, implementation="blocked"), shape)
+    assert program.memory_analysis().temp_size_in_bytes <= 1.01 * (2 * input_bytes(shape) + 4 * batch * 64 * n)
+    assert copies_of_a(program.as_text(), shape) == []
+
+
 @copies_no_operands
 def test_a_mapped_and_jitted_factorization_is_in_place_too():
     shape = (2, 2, 130, 130)

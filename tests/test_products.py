@@ -89,6 +89,42 @@ def test_reflectors_of_other_origin():
     np.testing.assert_allclose(jaxqr.householder_product(h, tau, implementation="blocked"), q, atol=2e-6)
 
 
+def test_every_block_of_q_has_the_scales_of_its_columns(monkeypatch):
+    """Of columns that grow, as the block before made them, and of unit columns."""
+    h, tau = factors(2, 200, 150)
+    update, offsets = _targets.block_reflector, []
+
+    def checked(q, reflectors, scales, *, offset, **options):
+        offsets.append(offset)
+        largest = np.abs(q[:, offset:, offset:]).max(axis=1)
+        scaled = np.asarray(scales)[:, offset:] * largest / _targets.scale_of_unit_columns(200)
+        assert ((scaled >= 1) & (scaled < 2)).all()
+        return update(q, reflectors, scales, offset=offset, **options)
+
+    monkeypatch.setattr(_targets, "block_reflector", checked)
+    _products._fused_product(jnp.asarray(h), jnp.asarray(3 * tau))
+    assert offsets == [128, 64, 0]
+
+
+@pytest.mark.parametrize("transpose", [True, False])
+def test_no_block_of_ormqr_has_scales_too_large_for_its_columns(monkeypatch, transpose):
+    h, tau = factors(2, 200, 150)
+    update, given = _targets.block_reflector, []
+
+    def checked(c, reflectors, scales, *, offset, **options):
+        given.append(scales is not None)
+        if scales is not None:
+            assert (
+                np.asarray(scales) * np.abs(c[:, offset:]).max(axis=1) < 2 * _targets.scale_of_unit_columns(200)
+            ).all()
+        return update(c, reflectors, scales, offset=offset, **options)
+
+    monkeypatch.setattr(_targets, "block_reflector", checked)
+    c = normal(2, 200, 9) * np.exp2(np.arange(-60, 66, 14)).astype(np.float32)
+    _products._fused_multiply(jnp.asarray(h), jnp.asarray(3 * tau), jnp.asarray(c), left=True, transpose=transpose)
+    assert given == [False, transpose, transpose]
+
+
 SMOOTH = ("min_index", "exponential", "lower_ones")
 
 
@@ -101,7 +137,8 @@ def test_fp32_grade(m, n, names, fused):
     h_transposed, tau = jnp.linalg.qr(a, mode="raw")
     h = h_transposed.mT
     r = jnp.triu(h[:, :n])
-    q = _products._householder_product("blocked", fused)(h, tau)
+    form = functools.partial(jaxqr.householder_product, implementation="blocked") if fused else _products.matmul_product
+    q = form(h, tau)
     good = fp32_grade(explicit_measures(a, q, r), explicit_measures(a, jax.lax.linalg.householder_product(h, tau), r))
     assert good.all(), [name for name, is_good in zip(names, good, strict=True) if not is_good]
 
@@ -239,7 +276,7 @@ def test_blocks_are_made_a_few_at_a_time():
 def test_products_of_other_precision_are_matrix_products(left, transpose):
     h, tau = factors(2, 70, 40)
     c = normal(2, *((70, 7) if left else (7, 70)))
-    form = jax.jit(_products._householder_product("blocked", fused=False))
+    form = jax.jit(_products.matmul_product)
     multiply = jax.jit(_products._ormqr(left, transpose, "blocked", fused=False))
     assert "@jaxqr" not in form.lower(h, tau).as_text() + multiply.lower(h, tau, c).as_text()
     np.testing.assert_allclose(form(h, tau), jax.lax.linalg.householder_product(h, tau), atol=5e-6)

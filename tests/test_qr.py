@@ -9,8 +9,9 @@ import pytest
 
 import jaxqr
 from benchmarks.explicit import explicit_measures
+from jaxqr import Schedule, Step, _blocked, _products, _targets
 from jaxqr.verify import fp32_grade
-from tests import matrices
+from tests import drivers, matrices
 
 MODES = ["reduced", "complete", "r", "raw", "full"]
 SHAPES = [(3, 5), (4, 4), (2, 3, 70, 66), (1, 1), (0, 0), (0, 3), (3, 0), (0, 4, 3), (2, 0, 3)]
@@ -131,3 +132,97 @@ def test_fp32_grade_of_every_class(m, n):
     a = matrices.batch(m, n)
     good = fp32_grade(explicit_measures(a, *blocked(a)), explicit_measures(a, *jnp.linalg.qr(a)))
     assert good.all(), [name for name, is_good in zip(matrices.CLASSES, good, strict=True) if not is_good]
+
+
+OF_THE_FACTORIZATION = {
+    "last panel in two blocks": ((2, 176, 176), "reduced"),
+    "complete": ((12, 330, 300), "complete"),
+    "no panel without update": ((2, 200, 290), "reduced"),
+    "few reflectors": ((2, 300, 128), "reduced"),
+    "few reflectors, complete": ((2, 300, 128), "complete"),
+}
+
+
+def lowered(shape: tuple[int, ...], mode: str, **options) -> str:
+    return jax.jit(functools.partial(blocked, mode=mode, **options)).lower(jnp.zeros(shape)).as_text()
+
+
+@pytest.mark.parametrize(("shape", "mode"), OF_THE_FACTORIZATION.values(), ids=OF_THE_FACTORIZATION)
+def test_q_of_the_factorizations_own_blocks(shape, mode):
+    """Only what they leave out is made for Q; with few reflectors all, in narrower blocks."""
+    batch, m, n = shape
+    k = min(m, n)
+    schedule = jaxqr.schedule_for(m, n, batch)
+    updates = [step for step in schedule.steps if step.update == "fused"]
+    text = lowered(shape, mode)
+    updates_without_look_ahead = sum(not step.look_ahead for step in updates)
+    of_q = text.count(f"@{_targets.BLOCK_REFLECTOR}") - updates_without_look_ahead
+    if k <= 128:
+        assert text.count(f"@{_targets.REFLECTORS}") == 1
+        assert of_q == -(-k // 32)
+    else:
+        rest = k - updates[-1].offset - updates[-1].width
+        assert text.count(f"@{_targets.REFLECTORS}") == (rest > 0)
+        assert of_q == len(updates) + -(-rest // 64)
+
+    a = normal(*shape)
+    q, r = blocked(a, mode)
+    h, tau = jaxqr.geqrf(a, implementation="blocked")
+    columns = m if mode == "complete" else k
+    square = jnp.pad(h, ((0, 0), (0, 0), (0, max(0, columns - n))))[..., :columns]
+    expected = jaxqr.householder_product(square, tau, implementation="blocked")
+    np.testing.assert_allclose(q, expected, atol=2e-6)
+    np.testing.assert_array_equal(r, jnp.triu(h)[:, :columns])
+
+
+def test_q_of_other_precision_is_made_by_matrix_products():
+    assert f"@{_targets.BLOCK_REFLECTOR}" not in lowered((2, 300, 200), "reduced", precision="highest")
+
+
+@pytest.mark.parametrize(("m", "n", "columns"), [(300, 230, 230), (300, 230, 300), (230, 260, 230)])
+def test_new_blocks_between_those_of_the_factorization(m, n, columns):
+    """Look-ahead, and panels that make no blocks: a tall one, those of matmul updates, and a last one."""
+    cta = functools.partial(Step, regime="cta", variant=drivers.covering_variant(m, 24))
+    root = Step(0, 32, 192, "cta", drivers.covering_variant(1, 1), None)
+    steps = (
+        Step(0, 32, m, "tall", (4, 16, 4), "fused", 5, root),
+        Step(32, 40, m - 32, "jax", None, "matmul"),
+        cta(72, 24, m - 72, update="fused"),
+        cta(96, 10, m - 96, update="matmul"),
+        cta(106, 24, m - 106, update="fused", look_ahead=True),
+        cta(130, 24, m - 130, update="fused"),
+        cta(154, 76, m - 154, update="matmul" if n > 230 else None),
+    )
+    schedule = Schedule(m, n, 2, "by hand", "float32", steps)
+
+    @jax.jit
+    def factored(a):
+        h, tau, blocks = _blocked.factor_and_blocks(a, schedule, precision=jax.lax.Precision.HIGHEST, overwrite_a=False)
+        assert [offset for offset, _ in blocks] == [72, 106, 130]
+        return h, tau, _products.product_of_factorization(h, tau, blocks, columns)
+
+    a = normal(2, m, n)
+    h, tau, q = factored(a)
+    square = jnp.pad(h[..., :columns], ((0, 0), (0, 0), (0, max(0, columns - n))))
+    np.testing.assert_allclose(q, jax.lax.linalg.householder_product(square, tau), atol=5e-6)
+    assert factored.lower(a).as_text().count(f"@{_targets.REFLECTORS}") == 3
+
+
+@pytest.mark.parametrize(("m", "n"), [(200, 200), (150, 260)])
+def test_q_of_the_factorizations_own_blocks_is_of_fp32_grade(m, n):
+    a = matrices.batch(m, n)
+    good = fp32_grade(explicit_measures(a, *blocked(a)), explicit_measures(a, *jnp.linalg.qr(a)))
+    assert good.all(), [name for name, is_good in zip(matrices.CLASSES, good, strict=True) if not is_good]
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+def test_export_with_symbolic_batch(mode):
+    batch = jax.export.symbolic_shape("b")[0]
+    a = normal(3, 200, 150)
+    function = functools.partial(blocked, mode=mode)
+    targets = _targets.PANEL, _targets.REFLECTORS, _targets.BLOCK_REFLECTOR, _targets.LOOK_AHEAD
+    own = [jax.export.DisabledSafetyCheck.custom_call(x) for x in targets]
+    spec = jax.ShapeDtypeStruct((batch, 200, 150), np.float32)
+    exported = jax.export.export(jax.jit(lambda a: tuple(function(a))), disabled_checks=own)(spec)
+    for x, y in zip(exported.call(a), function(a), strict=True):
+        np.testing.assert_allclose(x, y, atol=2e-5)

@@ -218,6 +218,7 @@ def test_the_table_shows_every_step():
         ("tiny", 8, None, 1),
         ("rows", 8, None, 1),
         ("rows", 8, "fused", 3),
+        ("rows", 9, "fused", 2),
         ("cta", 8, "fused", 3),
         ("cta", 8, "matmul", 1),
         ("cluster", 32, "fused", 2),

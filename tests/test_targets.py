@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import numpy as np
 import pytest
@@ -72,7 +74,7 @@ def call_panel(a, offset, width, **options):
 
 
 def call_block_reflector_with_scales(
-    h, t, offset, width, first, last, src=None, scales=None, *, aliased=True, halves=None, transpose=True
+    h, t, offset, width, first, last, src=None, scales=None, *, aliased=True, halves=None, transpose=True, remake=False
 ):
     if halves is None:
         halves = halves_of(h, offset, width)
@@ -83,7 +85,7 @@ def call_block_reflector_with_scales(
     values = {name: np.int64(value) for name, value in attributes.items()}
     operands = [x for x in (h, halves, t, scales, src) if x is not None]
     flags = {"transpose": transpose, "has_scales": scales is not None, "has_src": src is not None}
-    return tuple(map(np.array, call(*operands, **values, **flags)))
+    return tuple(map(np.array, call(*operands, **values, **flags, remake_scales=remake)))
 
 
 def call_block_reflector(h, t, offset, width, first, last, src=None, **options):
@@ -668,6 +670,36 @@ def test_scales_of_one_update_serve_the_next():
     for b in range(2):
         expected = updated(h[b], t[b], h[b, :, 16:], 8, 8)
         np.testing.assert_allclose(found[b, 8:, 16:], expected, atol=20 * EPS * np.sqrt(30), rtol=0)
+
+
+def remade_scale(column, m):
+    """Brings the largest magnitude into [1, 2), and then to where a column of m such elements may gather in one."""
+    largest = np.fmax.reduce(np.abs(column), initial=0.0)
+    exponent = 1 - np.frexp(largest)[1] if 0 < largest < np.inf else 0
+    room = 14 - math.ceil(math.log2(m) / 2)
+    return 2.0 ** np.clip(np.clip(exponent, -126, 126) + room, -126, 126)
+
+
+@pytest.mark.parametrize(("m", "n", "offset", "width", "first", "last"), [(30, 20, 0, 8, 8, 20), (70, 33, 5, 9, 3, 31)])
+@pytest.mark.parametrize("aliased", [True, False])
+def test_scales_made_again(m, n, offset, width, first, last, aliased):
+    """Of the updated columns, from what was written; the others keep theirs."""
+    h, _, t = call_panel(normal(2, m, n), offset, width)
+    halves = halves_of(h, offset, width)
+    h[:, :, first:last] *= np.exp2(np.linspace(-120, 120, last - first).round()).astype(np.float32)
+    h[0, :, first] = 0
+    h[1, offset + 4, first + 1] = np.nan
+    given = np.exp2(np.arange(2 * n, dtype=np.float32) - n).reshape(2, n)
+    for scales in (None, given):
+        options = {"scales": scales, "halves": halves, "aliased": aliased}
+        expected, _ = call_block_reflector_with_scales(h, t, offset, width, first, last, **options)
+        found, made = call_block_reflector_with_scales(h, t, offset, width, first, last, **options, remake=True)
+        np.testing.assert_array_equal(found, expected)
+        for b, j in np.ndindex(2, n):
+            if first <= j < last:
+                assert made[b, j] == remade_scale(found[b, offset:, j], m)
+            elif scales is not None:
+                assert made[b, j] == given[b, j]
 
 
 def test_block_reflector_refuses_other_shapes_of_halves_and_scales():

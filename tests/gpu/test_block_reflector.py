@@ -32,15 +32,15 @@ SHAPES = [  # m, n, offset, width, first, last
 at_every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
-@functools.partial(jax.jit, static_argnames=("offset", "width", "first", "last", "transpose"))
-def update(h, halves, t, scales, source, *, offset, width, first, last, transpose=True):
+@functools.partial(jax.jit, static_argnames=("offset", "width", "first", "last", "transpose", "remake"))
+def update(h, halves, t, scales, source, *, offset, width, first, last, transpose=True, remake=False):
     operands = [x for x in (h, halves, t, scales, source) if x is not None]
     results = [jax.ShapeDtypeStruct(h.shape, np.float32), jax.ShapeDtypeStruct((len(h), h.shape[-1]), np.float32)]
     call = jax.ffi.ffi_call(_targets.BLOCK_REFLECTOR, results, input_output_aliases={0: 0})
     attributes = {"offset": offset, "width": width, "first": first, "last": last}
     values = {name: np.int64(value) for name, value in attributes.items()}
     flags = {"transpose": transpose, "has_scales": scales is not None, "has_src": source is not None}
-    return call(*operands, **values, **flags)
+    return call(*operands, **values, **flags, remake_scales=remake)
 
 
 class Update:
@@ -64,7 +64,9 @@ class Update:
         high = scaled.astype(np.float16)
         self.halves = np.stack([high, (scaled - high.astype(np.float32)).astype(np.float16)], axis=2)
 
-    def run(self, c: np.ndarray, in_place: bool, scales: np.ndarray | None = None) -> np.ndarray:
+    def run(
+        self, c: np.ndarray, in_place: bool, scales: np.ndarray | None = None, *, remake: bool = False
+    ) -> np.ndarray:
         """The updated columns; asserts that nothing else was written. `scales`: of an earlier update, or made here."""
         before = self.h.copy()
         source = None
@@ -73,7 +75,9 @@ class Update:
         else:
             source = np.full_like(before, np.nan)
             source[self.place] = c
-        after, made = map(np.array, update(before, self.halves, self.t, scales, source, **self.attributes))
+        after, made = map(
+            np.array, update(before, self.halves, self.t, scales, source, **self.attributes, remake=remake)
+        )
         self.scales = made
         expected = before.copy()
         expected[self.place] = after[self.place]
@@ -152,6 +156,28 @@ def test_update_with_scales_of_larger_columns(shape):
         norms = np.linalg.norm(c.astype(np.float64), axis=-2)
         yardstick = job.errors(job.apply(c * np.float32(shrink), np.float32), c * np.float32(shrink))
         assert (job.errors(found, c * np.float32(shrink)) <= np.maximum(10 * EPS * shrink * norms, 5 * yardstick)).all()
+
+
+@at_every_shape
+@pytest.mark.parametrize("apart", [True, False])
+def test_scales_made_again(shape, apart):
+    """Of the updated columns, from what was written, as the next update makes them; the others keep theirs."""
+    job = Update(*shape)
+    columns = slice(job.attributes["first"], job.attributes["last"])
+    c = in_every_class(job.rows, job.columns, job.batch)
+    c *= np.exp2(np.linspace(-85, 100, job.columns).round()).astype(np.float32)
+    c[0, job.rows // 2, job.columns // 2] = np.nan
+    expected = job.run(c, not apart)
+    scales = job.scales
+    given = np.exp2(np.arange(scales.size) % 41 - 20).astype(np.float32).reshape(scales.shape)
+    given[:, columns] = scales[:, columns]
+    job.run(expected, not apart)
+    made_next = job.scales[:, columns]
+    for operand in (None, given):
+        found = job.run(c, not apart, operand, remake=True)
+        assert_same_bits([found, job.scales[:, columns]], [expected, made_next])
+    given[:, columns] = made_next
+    assert_same_bits([job.scales], [given])
 
 
 @at_every_shape

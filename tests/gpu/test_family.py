@@ -20,7 +20,7 @@ def normal(*shape: int, seed: int = 0) -> jax.Array:
     return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
 
 
-@pytest.mark.parametrize(("m", "n"), [(32, 32), (176, 176), (300, 64), (64, 300), (512, 512)])
+@pytest.mark.parametrize(("m", "n"), [(32, 32), (176, 176), (300, 64), (64, 300), (200, 290), (512, 512)])
 def test_fp32_grade_of_every_class(m, n):
     """Smooth covariances included. cuBLAS sums in another order than a CPU."""
     a = matrices.batch(m, n)
@@ -40,6 +40,12 @@ def test_equals_the_cpu(shape, mode):
     found = jax.tree.leaves(jax.jit(functools.partial(jaxqr.qr, mode=mode))(a))
     expected = jax.tree.leaves(on_cpu(functools.partial(jnp.linalg.qr, mode=mode), a))
     for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, atol=2e-3)
+
+
+def test_of_tall_panels_and_others():
+    a = normal(2, 8300, 200)
+    for x, y in zip(jax.jit(jaxqr.qr)(a), on_cpu(jnp.linalg.qr, a), strict=True):
         np.testing.assert_allclose(x, y, atol=2e-3)
 
 
