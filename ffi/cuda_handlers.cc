@@ -14,7 +14,6 @@
 #include "look_ahead.h"
 #include "reflectors.h"
 #include "regimes.h"
-#include "rows_panel.h"
 #include "shapes.h"
 #include "tall.h"
 #include "tall_update.h"
@@ -84,12 +83,12 @@ ffi::Error leaves(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ff
   if (auto error = check_shape("jaxqr_leaves: h", h->dimensions(), shape_of(src.dimensions())); error.failure())
     return error;
   if (auto error = check_leaves("jaxqr_leaves", *h, *tau, *stack, offset, &shape); error.failure()) return error;
-  const PanelKernelName name{"rows", {variant.begin(), variant.end()}};
+  const PanelKernelName name{"cta", {variant.begin(), variant.end()}};
   const char* mismatch = "there is no such kernel";
-  RowsVariant rows_variant{};
-  if (variant.size() == 3) {
-    rows_variant = {variant[0], variant[1], variant[2]};
-    mismatch = rows_variant_mismatch(rows_variant, shape);
+  PanelVariant panel_variant{};
+  if (variant.size() == 2) {
+    panel_variant = {variant[0], variant[1]};
+    mismatch = panel_variant_mismatch(panel_variant, shape);
   }
   if (mismatch != nullptr) {
     return ffi::Error::InvalidArgument("jaxqr_leaves: kernel " + text_of(name) + " for leaves of " +
@@ -102,7 +101,7 @@ ffi::Error leaves(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ff
   }
   const float* const from = in_place ? h->typed_data() : src.typed_data();
   if (const cudaError_t error =
-          launch_rows_leaves(rows_variant, shape, from, h->typed_data(), tau->typed_data(), stream);
+          launch_panel_leaves(panel_variant, shape, from, h->typed_data(), tau->typed_data(), stream);
       error != cudaSuccess)
     return status("jaxqr_leaves", error, src.dimensions());
   return status("jaxqr_leaves", launch_stack(shape, from, h->typed_data(), stack->typed_data(), stream),

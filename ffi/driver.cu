@@ -1,7 +1,8 @@
 // jaxqr_driver: every kernel template without JAX, for compute-sanitizer, ncu and the measurements behind the cost
 // model.
 //
-//   jaxqr_driver check                     all variants at their edges, against float64 on the host
+//   jaxqr_driver check [REGIME]            all variants at their edges, against float64 on the host; or only the panels
+//                                          of one regime
 //   jaxqr_driver templates [PART PARTS]    each kernel template once, against the same: for compute-sanitizer, under
 //                                          which `check` takes hours. With numbers, every PARTS-th from PART on
 //   jaxqr_driver panel  BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER...
@@ -16,7 +17,7 @@
 //                                          microseconds of an update and the panel of NEXT columns after it: one after
 //                                          the other, and with look-ahead; both replayed from a graph
 //   jaxqr_driver tall BATCH M N OFFSET WIDTH LEAVES NUMBER...
-//                                          microseconds of a tall panel's leaves by the rows kernel of that name, of
+//                                          microseconds of a tall panel's leaves by the CTA kernel of that name, of
 //                                          their stack, and of the lift
 //   jaxqr_driver tall-update BATCH M N OFFSET WIDTH
 //                                          microseconds of the update of all columns right of a tall panel
@@ -45,8 +46,6 @@
 #include "reflector_halves.h"
 #include "reflectors.h"
 #include "regimes.h"
-#include "rows_panel.h"
-#include "rows_variants.h"
 #include "scales.h"
 #include "tall.h"
 #include "tall_update.h"
@@ -78,13 +77,8 @@ std::vector<Kernel> compiled_kernels() {
   kernels.push_back({{"tiny", {column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane}}, \
                      (row_lanes) * (warps) * (rows_per_lane),                                  \
                      (column_lanes) * (cols_per_lane)});
-#define JAXQR_CTA(row_lanes, rows_per_lane, cols_per_lane, max_warps)    \
-  kernels.push_back({{"cta", {row_lanes, rows_per_lane, cols_per_lane}}, \
-                     (row_lanes) * (rows_per_lane),                      \
-                     32 / (row_lanes) * (cols_per_lane) * (max_warps)});
-#define JAXQR_ROWS(cols_per_lane, rows_per_lane, warps) \
-  kernels.push_back(                                    \
-      {{"rows", {cols_per_lane, rows_per_lane, warps}}, 4 * (rows_per_lane) * (warps), 8 * (cols_per_lane)});
+#define JAXQR_CTA(cols_per_warp, rows_per_lane, max_warps) \
+  kernels.push_back({{"cta", {cols_per_warp, rows_per_lane}}, 32 * (rows_per_lane), (cols_per_warp) * (max_warps)});
 #define JAXQR_CLUSTER(rows_per_lane, cols_per_lane, max_warps)                                                \
   for (int64_t ctas : {2, 4, 8, 16}) {                                                                        \
     const int64_t columns = (cols_per_lane) * (max_warps);                                                    \
@@ -92,11 +86,9 @@ std::vector<Kernel> compiled_kernels() {
         {{"cluster", {rows_per_lane, cols_per_lane, ctas}}, columns + 32 * (rows_per_lane) * ctas, columns}); \
   }
   JAXQR_TINY_VARIANTS(JAXQR_TINY)
-  JAXQR_ROWS_VARIANTS(JAXQR_ROWS)
   JAXQR_PANEL_VARIANTS(JAXQR_CTA)
   JAXQR_CLUSTER_VARIANTS(JAXQR_CLUSTER)
 #undef JAXQR_TINY
-#undef JAXQR_ROWS
 #undef JAXQR_CTA
 #undef JAXQR_CLUSTER
   return kernels;
@@ -253,14 +245,14 @@ void check_panel(const PanelKernelName& name, const PanelShape& s, bool has_t, b
 }
 
 // A tall panel, whose stack is factored on the host.
-void check_tall(const jaxqr::LeavesShape& s, const jaxqr::RowsVariant& variant, bool in_place) {
+void check_tall(const jaxqr::LeavesShape& s, const jaxqr::PanelVariant& variant, bool in_place) {
   const int64_t size = s.m * s.n, stack_size = s.stack_rows() * s.width;
   const std::vector<float> a = random_floats(s.batch * size, 5);
   const DeviceFloats source(a), result(in_place ? a : std::vector<float>(a.size(), kPoison)),
       tau(std::vector<float>(s.batch * s.leaves * s.width, kPoison)),
       stack(std::vector<float>(s.batch * stack_size, kPoison));
   const float* const src = in_place ? result.get() : source.get();
-  REQUIRE(jaxqr::launch_rows_leaves(variant, s, src, result.get(), tau.get(), nullptr));
+  REQUIRE(jaxqr::launch_panel_leaves(variant, s, src, result.get(), tau.get(), nullptr));
   REQUIRE(jaxqr::launch_stack(s, src, result.get(), stack.get(), nullptr));
   REQUIRE(cudaDeviceSynchronize());
   std::vector<float> factored = stack.host(), taus(s.batch * s.width);
@@ -563,7 +555,7 @@ int64_t shared_bytes_limit() {
   return bytes;
 }
 
-int check() {
+int check(const std::string& regime) {
   int checks = 0;
   const int64_t shared_limit = shared_bytes_limit();
   const auto check_if_possible = [&](const Kernel& kernel, const PanelShape& shape, bool has_t, bool in_place) {
@@ -573,6 +565,7 @@ int check() {
     ++checks;
   };
   for (const Kernel& kernel : compiled_kernels()) {
+    if (!regime.empty() && kernel.name.regime != regime) continue;
     const int64_t widest = std::min(kernel.rows, kernel.columns);
     for (int64_t rows : {kernel.rows, kernel.rows - 1, kernel.rows / 2 + 3, int64_t{5}, int64_t{1}}) {
       for (int64_t width : {widest, widest - 3, widest / 2, int64_t{17}, int64_t{1}}) {
@@ -583,6 +576,10 @@ int check() {
         }
       }
     }
+  }
+  if (!regime.empty()) {
+    std::printf("%d checks, %d failed\n", checks, failures);
+    return failures != 0;
   }
   for (int64_t rows : {1, 40, 64, 200, 513}) {
     for (int64_t width : {1, 17, 32, 33, 64}) {
@@ -637,14 +634,14 @@ int check() {
     check_reflectors(150, 140, 1, std::vector<int64_t>(130, 1), large);
     checks += 2;
   }
-  const auto check_tall_if_possible = [&](const jaxqr::RowsVariant& variant, const jaxqr::LeavesShape& shape,
+  const auto check_tall_if_possible = [&](const jaxqr::PanelVariant& variant, const jaxqr::LeavesShape& shape,
                                           bool in_place) {
-    if (jaxqr::rows_variant_mismatch(variant, shape) || jaxqr::lift_shared_bytes(shape) > shared_limit) return;
+    if (jaxqr::panel_variant_mismatch(variant, shape) || jaxqr::lift_shared_bytes(shape) > shared_limit) return;
     check_tall(shape, variant, in_place);
     ++checks;
   };
-  const auto check_leaves = [&](const jaxqr::RowsVariant& variant) {
-    const int64_t rows = 4 * variant.rows_per_lane * variant.warps, widest = 8 * variant.cols_per_lane;
+  const auto check_leaves = [&](const jaxqr::PanelVariant& variant, int64_t max_warps) {
+    const int64_t rows = 32 * variant.rows_per_lane, widest = std::min<int64_t>(64, variant.cols_per_warp * max_warps);
     for (int64_t width : {widest, widest - 5, widest / 4, int64_t{1}}) {
       const int64_t units = rows / width;
       for (int64_t leaves : {1, 2, 5}) {
@@ -655,8 +652,9 @@ int check() {
       }
     }
   };
-#define JAXQR_CHECK_LEAVES(...) check_leaves({__VA_ARGS__});
-  JAXQR_ROWS_VARIANTS(JAXQR_CHECK_LEAVES)
+#define JAXQR_CHECK_LEAVES(cols_per_warp, rows_per_lane, max_warps) \
+  check_leaves({cols_per_warp, rows_per_lane}, max_warps);
+  JAXQR_PANEL_VARIANTS(JAXQR_CHECK_LEAVES)
 #undef JAXQR_CHECK_LEAVES
   for (int64_t rows : {64, 255, 256, 257, 1500, 5000}) {
     for (int64_t width : {1, 20, 32, 33, 64}) {
@@ -699,16 +697,19 @@ int templates(int64_t part, int64_t parts) {
     }
     checks.push_back([=] { check_reflectors(700, width + 9, 5, {width}, false); });
     checks.push_back([=] { check_reflectors(700, 3 * width, 0, {width, width, 7}, true); });
+    checks.push_back([=] { check_tall_update({2, 600, width + 40, 0, width}, false, false); });
+    checks.push_back([=] { check_tall_update({2, 603, width + 43, 3, width}, true, true); });
   }
-#define JAXQR_LEAVES(cols_per_lane, rows_per_lane, warps)                                                 \
-  {                                                                                                       \
-    const int64_t rows = 4 * (rows_per_lane) * (warps), width = 8 * (cols_per_lane);                      \
-    const jaxqr::LeavesShape shape{2, 3 + width + 2 * (rows / width) * width, width + 6, 3, width, 2};    \
-    const jaxqr::RowsVariant variant{cols_per_lane, rows_per_lane, warps};                                \
-    if (!jaxqr::rows_variant_mismatch(variant, shape) && jaxqr::lift_shared_bytes(shape) <= shared_limit) \
-      checks.push_back([=] { check_tall(shape, variant, true); });                                        \
+  checks.push_back([=] { check_reflectors(300, 8, 0, {8}, false); });
+#define JAXQR_LEAVES(cols_per_warp, rows_per_lane, max_warps)                                                  \
+  {                                                                                                            \
+    const int64_t rows = 32 * (rows_per_lane), width = std::min<int64_t>(32, (cols_per_warp) * (max_warps));   \
+    const jaxqr::LeavesShape shape{2, 3 + width + 2 * (rows / width) * width, width + 6, 3, width, 2};         \
+    const jaxqr::PanelVariant variant{cols_per_warp, rows_per_lane};                                           \
+    if (!jaxqr::panel_variant_mismatch(variant, shape) && jaxqr::lift_shared_bytes(shape) <= shared_limit)     \
+      checks.push_back([=] { check_tall(shape, variant, true); });                                             \
   }
-  JAXQR_ROWS_VARIANTS(JAXQR_LEAVES)
+  JAXQR_PANEL_VARIANTS(JAXQR_LEAVES)
 #undef JAXQR_LEAVES
   int64_t run = 0;
   for (int64_t i = part; i < static_cast<int64_t>(checks.size()); i += parts, ++run) checks[i]();
@@ -767,8 +768,8 @@ double time_panel(const PanelKernelName& name, const PanelShape& s, bool has_t) 
       [&] { return kernel.launch(a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(), nullptr); });
 }
 
-int time_tall(const jaxqr::LeavesShape& s, const jaxqr::RowsVariant& variant) {
-  if (const char* reason = jaxqr::rows_variant_mismatch(variant, s)) {
+int time_tall(const jaxqr::LeavesShape& s, const jaxqr::PanelVariant& variant) {
+  if (const char* reason = jaxqr::panel_variant_mismatch(variant, s)) {
     std::fprintf(stderr, "%s\n", reason);
     return 2;
   }
@@ -776,7 +777,7 @@ int time_tall(const jaxqr::LeavesShape& s, const jaxqr::RowsVariant& variant) {
   const DeviceFloats a(size), h(size), tau(s.batch * s.leaves * s.width), stack(s.batch * s.stack_rows() * s.width);
   fill<<<1024, 256>>>(a.get(), size);
   const double leaves =
-      microseconds([&] { return jaxqr::launch_rows_leaves(variant, s, a.get(), h.get(), tau.get(), nullptr); });
+      microseconds([&] { return jaxqr::launch_panel_leaves(variant, s, a.get(), h.get(), tau.get(), nullptr); });
   const double stacking = microseconds([&] { return jaxqr::launch_stack(s, a.get(), h.get(), stack.get(), nullptr); });
   const double lift = microseconds([&] { return jaxqr::launch_lift(s, h.get(), tau.get(), stack.get(), nullptr); });
   std::printf("leaves %.2f, stack %.2f, lift %.2f\n", leaves, stacking, lift);
@@ -908,7 +909,7 @@ int sweep() {
 int usage() {
   std::fprintf(
       stderr,
-      "usage: jaxqr_driver check | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME "
+      "usage: jaxqr_driver check [REGIME] | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME "
       "NUMBER... | update BATCH M N "
       "OFFSET WIDTH [scales|remake] | ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER... | reflectors BATCH M N WIDTH "
       "COUNT | "
@@ -921,7 +922,7 @@ int usage() {
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   const auto number = [&](int i) { return std::atoll(argv[i]); };
-  if (mode == "check" && argc == 2) return check();
+  if (mode == "check" && argc <= 3) return check(argc == 3 ? argv[2] : "");
   if (mode == "templates" && argc == 2) return templates(0, 1);
   if (mode == "templates" && argc == 4 && number(3) > 0) return templates(number(2), number(3));
   if (mode == "sweep" && argc == 2) return sweep();
@@ -950,9 +951,8 @@ int main(int argc, char** argv) {
     for (int i = 9; i < argc; ++i) name.variant.push_back(number(i));
     return time_ahead({number(2), number(3), n, offset, width, offset + width, n}, number(7), name);
   }
-  if (mode == "tall" && argc == 11)
-    return time_tall({number(2), number(3), number(4), number(5), number(6), number(7)},
-                     {number(8), number(9), number(10)});
+  if (mode == "tall" && argc == 10)
+    return time_tall({number(2), number(3), number(4), number(5), number(6), number(7)}, {number(8), number(9)});
   if (mode == "tall-update" && argc == 7) {
     std::printf("%.2f\n", time_tall_update({number(2), number(3), number(4), number(5), number(6)}));
     return 0;

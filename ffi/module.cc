@@ -4,7 +4,6 @@
 #include "cluster_variants.h"
 #include "handlers.h"
 #include "panel_variants.h"
-#include "rows_variants.h"
 #include "tiny_variants.h"
 
 namespace nb = nanobind;
@@ -49,11 +48,6 @@ nb::dict kernels() {
   }
   {
     nb::list rows;
-    JAXQR_ROWS_VARIANTS(JAXQR_ROW)
-    regimes["rows"] = rows;
-  }
-  {
-    nb::list rows;
     JAXQR_PANEL_VARIANTS(JAXQR_ROW)
     regimes["cta"] = rows;
   }
@@ -81,7 +75,7 @@ NB_MODULE(_native, module) {
   module.def("registrations", &registrations, "FFI handlers: {platform: {target: capsule}}.");
   module.def("kernels", &kernels,
              "Variants of the CUDA panel kernels by regime. tiny: (column_lanes, cols_per_lane, row_lanes, warps, "
-             "rows_per_lane); rows: (cols_per_lane, rows_per_lane, warps); cta: (row_lanes, rows_per_lane, "
-             "cols_per_lane, max_warps); cluster: (rows_per_lane, cols_per_lane, max_warps).");
+             "rows_per_lane); cta: (cols_per_warp, rows_per_lane, max_warps); cluster: (rows_per_lane, cols_per_lane, "
+             "max_warps).");
   module.def("cuda_architectures", &cuda_architectures, "CUDA architectures compiled in; empty without CUDA.");
 }

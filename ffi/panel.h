@@ -1,10 +1,13 @@
-// Host interface of the panel kernels: plain C++ and CUDA runtime types, no XLA.
+// Host interface of the CTA-regime panel kernel: plain C++ and CUDA runtime types, no XLA.
 #ifndef JAXQR_FFI_PANEL_H_
 #define JAXQR_FFI_PANEL_H_
 
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+
+#include "leaves.h"
 
 namespace jaxqr {
 
@@ -15,20 +18,27 @@ struct PanelShape {
 
 // A row of panel_variants.h, without its bound on warps.
 struct PanelVariant {
-  int64_t row_lanes, rows_per_lane, cols_per_lane;
+  int64_t cols_per_warp, rows_per_lane;
 };
 
 // Why the variant cannot factor this panel, or nullptr if it can.
 const char* panel_variant_mismatch(const PanelVariant& variant, const PanelShape& shape);
 
 // Dynamic shared memory of a launch; the device has to offer as much to one CTA.
-int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width);
+int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width, bool has_t);
 
-// Factors the panel of every matrix: reads `src`, writes `h` (which may be `src`) and tau[batch, width]. Only the
-// panel's own elements of `h` are written. Asynchronous on `stream`; allocates nothing. The caller has checked the
-// variant with panel_variant_mismatch.
+// Factors the panel of every matrix: reads `src`, writes `h` (which may be `src`) and tau[batch, width]; also, unless
+// both are null, of at most kMaxReflectorsWidth columns T in t[batch, width, width] and the reflectors as `halves`
+// (reflector_halves.h). Only the panel's own elements of `h` are written. Asynchronous on `stream`; allocates nothing.
+// The caller has checked the variant with panel_variant_mismatch.
 cudaError_t launch_panel(const PanelVariant& variant, const PanelShape& shape, const float* src, float* h, float* tau,
-                         cudaStream_t stream);
+                         float* t, __half* halves, cudaStream_t stream);
+
+// The same for the leaves of tall panels, tau[batch, leaves, width].
+const char* panel_variant_mismatch(const PanelVariant& variant, const LeavesShape& shape);
+
+cudaError_t launch_panel_leaves(const PanelVariant& variant, const LeavesShape& shape, const float* src, float* h,
+                                float* tau, cudaStream_t stream);
 
 }  // namespace jaxqr
 

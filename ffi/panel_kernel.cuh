@@ -1,321 +1,417 @@
-// CTA-regime panel factorization: one CTA factors one panel (or one whole matrix) held in the registers of its warps.
+// CTA-regime panel factorization: one CTA factors one panel in the registers of its warps, which share the columns. The
+// panel has all rows of a matrix or, as a leaf of a tall panel, a block of them.
 //
-// Ownership. Warp w owns columns w·kWarpCols … of the panel. Its lanes form kRowLanes × kColLanes; lane (r, g) holds,
-// of columns g·kCols … g·kCols+kCols-1 of its warp, the rows 4·(r + kRowLanes·i) + q for item i < kRowsPerLane/4 and q
-// < 4. Rows and columns past the panel are zeros. Global memory is read and written by rows, through shared memory.
+// Ownership. Warp w holds the columns kCols·w … of the panel. Lane l holds, of each of them, the rows l + 32·r. The
+// pivots of a warp have one r, a constant in the code (of which there are as many copies as r takes values). While a
+// warp factors its columns they move up by one with each reflector, the first one behind the last, so that the column
+// in work is always the first: the code is a loop over all of them, as straight code waits for instructions.
 //
-// One reduction a reflector. The owner of column k publishes the raw column x (zero at and above row k, and alpha =
-// element k apart) in shared memory. Every warp that still owns columns past k reads it and computes, in one pass and
-// one reduction, Σx² and Σx·c for its columns c: from these and c_k follow beta, tau and the update, each warp
-// computing the same bits of the scalars (LAPACK slarfg, slarf)
+// A pipeline. The warps do not take turns with each reflector: a warp first applies the reflectors of the warps before
+// it, as they come, and then factors its own columns alone, with shuffles in place of barriers, and publishes each
+// reflector in shared memory as it is made. The next warp has then applied all but the last one. A reflector is made
+// from one reduction of raw dot products (LAPACK slarfg, slarf):
 //     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
-// Then the owner of column k+1, already up to date, publishes it.
 //
-// Synchronization. One mbarrier a reflector, an arrival by every lane that wrote a part of it, awaited by every
-// consumer; each is used once, so nobody waits for a slot. A warp waits only for reflectors of its own or earlier
-// warps, each of which publishes unconditionally: every wait ends whatever the data are (NaN included). A column's
-// place in shared memory holds first its part of A, which only its own lanes read, and then its reflector, written by
-// the same lanes.
+// T, where wanted, is made by warps that have done with their own columns (LAPACK slarft): they keep V there, multiply
+// each later reflector with it, and for its own columns, whose products come with their factorization, each warp
+// extends T by T₁₂ = -T₁₁·(V₁ᵀ·V₂)·T₂₂, column by column.
+//
+// Synchronization. One mbarrier a reflector, an arrival by the warp that made it; for T two more a warp. Each is used
+// once, and reflectors stay in shared memory, so that nobody waits for a place. A warp waits only for what warps before
+// it do unconditionally, and for products which those make of reflectors that are there: every wait ends, whatever the
+// data are.
 //
 // Range. Every column is multiplied at load by its own exact power of two (maximum in [1, 2)) and R's part divided by
 // it at store; reflectors and tau do not feel it. Orthogonal updates never let a column grow, so no square overflows.
-// Where Σx² < 2^-80 (a tail that is tiny against its own column) each warp repeats the sums with x times another exact
-// power of two: a decision on Σx² that every warp takes alike, without communication. An exactly zero tail gives tau =
-// 0 and keeps alpha.
+// Where Σx² < 2^-80 (a tail that is tiny against its own column) the warp repeats the sums with x times another exact
+// power of two. An exactly zero tail gives tau = 0 and keeps alpha. Where Σx² is not finite, alpha counts as NaN: the
+// column below its pivot and all later ones become NaN, rows above a pivot are never touched.
 //
-// Resources. About kRowsPerLane·(kCols + 1) data registers a lane; width·rows floats of shared memory.
+// Resources. (kCols + 1)·kRows registers a lane for columns and x; in shared memory all reflectors at full height,
+// where before them the panel's rows come in, and for T a square and a square of sums.
 #ifndef JAXQR_FFI_PANEL_KERNEL_CUH_
 #define JAXQR_FFI_PANEL_KERNEL_CUH_
 
-#include <cstdint>
+#include <cuda_fp16.h>
 
-#include "panel.h"
+#include <cstdint>
+#include <type_traits>
+
+#include "leaves.h"
+#include "mma.cuh"
 #include "ptx.cuh"
 #include "reflector.cuh"
+#include "reflector_halves.h"
 #include "warp.cuh"
 
 namespace jaxqr {
 
-// What a CTA shares beside the reflectors: one entry a column of the panel, at offsets known to the compiler.
-template <int kMaxWidth>
+// What a CTA shares beside the reflectors: an entry a column of the panel, or a warp.
+template <int kMaxWidth, int kMaxWarps>
 struct __align__(16) PanelScalars {
-  uint64_t published[kMaxWidth];  // mbarriers
-  float scale[kMaxWidth], alpha[kMaxWidth], beta[kMaxWidth];
-  float vscale[kMaxWidth];  // v = vscale · published column, below the pivot
+  float tau[kMaxWidth], unscale[kMaxWidth];
+  uint64_t published[kMaxWidth];                        // mbarriers: of a reflector,
+  uint64_t multiplied[kMaxWarps], extended[kMaxWarps];  // and of a warp: VᵀV above its columns; T up to them
 };
 
-// Columns lie this far apart in shared memory: float4 aligned, and neighbouring columns in different banks.
-__host__ __device__ constexpr int column_pitch(int rows) { return rows + 4; }
+// T and VᵀV above its diagonal, of panels that get them.
+struct PanelSquares {
+  static constexpr int kSide = 64, kPitch = kSide + 4;
+  float products[kSide][kPitch];  // [i][k], i < k
+  float t[kSide][kSide];          // [k][i], i ≤ k, zeros elsewhere
+};
 
-// Dynamic shared memory: the scalars and the columns [width, column_pitch(rows)].
-template <int kMaxWidth>
-constexpr int panel_shared_bytes(int rows, int width) {
-  return static_cast<int>(sizeof(PanelScalars<kMaxWidth>)) + 4 * column_pitch(rows) * width;
-}
-
-// The widest panel of a variant: as many columns as its warps hold, and no more than its rows.
-template <int kRowLanes, int kRowsPerLane, int kCols, int kMaxWarps>
-constexpr int kPanelMaxWidth =
-    kMaxWarps * (32 / kRowLanes) * kCols < kRowLanes * kRowsPerLane ? kMaxWarps * (32 / kRowLanes) * kCols
-                                                                    : kRowLanes * kRowsPerLane;
-
-// Calls use(row, column, load(row, column)) for all row < row_end and column < width, neighbouring lanes on
-// neighbouring columns; kUnroll rows are loaded before the first is used, so that as many loads are in flight.
-template <int kUnroll, typename Load, typename Use>
-__device__ __forceinline__ void for_each_by_rows(int row_end, int width, Load load, Use use) {
-  const int log_lanes = width >= 32 ? 5 : 32 - __clz(width - 1);  // lanes a row: a power of two
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int row_step = (blockDim.x / 32) << (5 - log_lanes);
-  const int first_row = (warp << (5 - log_lanes)) + (lane >> log_lanes);
-  for (int column = lane & ((1 << log_lanes) - 1); column < width; column += 32) {
-    for (int row = first_row; row < row_end; row += kUnroll * row_step) {
-      float values[kUnroll];
-#pragma unroll
-      for (int i = 0; i < kUnroll; ++i)
-        values[i] = row + i * row_step < row_end ? load(row + i * row_step, column) : 0.0f;
-#pragma unroll
-      for (int i = 0; i < kUnroll; ++i) {
-        if (row + i * row_step < row_end) use(row + i * row_step, column, values[i]);
-      }
-    }
-  }
-}
-
-template <int kRowLanes, int kRowsPerLane, int kCols, int kMaxWarps>
-__global__ void __launch_bounds__(32 * kMaxWarps)
-    panel_kernel(const float* src, float* h, float* tau_out, int64_t matrix_stride, int64_t row_stride, int rows,
-                 int width) {
-  constexpr int kColLanes = 32 / kRowLanes;
-  constexpr int kWarpCols = kColLanes * kCols;
-  constexpr int kItems = kRowsPerLane / 4;
-  constexpr int kItemRows = 4 * kRowLanes;
-  constexpr int kRows = kRowLanes * kRowsPerLane;
-  constexpr int kPitch = column_pitch(kRows);
-  constexpr int kMaxWidth = kPanelMaxWidth<kRowLanes, kRowsPerLane, kCols, kMaxWarps>;
-  // A stage is the pivots whose rows lie in the same item: the item index is then a constant, and the items above it
-  // need no work.
-  constexpr int kStages = (kMaxWidth + kItemRows - 1) / kItemRows;
-  // Whether a lane's part of x stays in registers from the sums to the update, or is read from shared memory again.
-  constexpr int kRegisters =
-      65536 / (32 * ((kMaxWarps + 3) / 4 * 4)) < 255 ? 65536 / (32 * ((kMaxWarps + 3) / 4 * 4)) : 255;
-  constexpr bool kKeepReflector = kRowsPerLane * (kCols + 1) + 4 * kCols + 24 <= kRegisters;
-  // A lane's part of a sum is as many chains: long ones would round with a bias on smooth columns.
-  constexpr int kChains = kRowsPerLane <= 4 ? 1 : kRowsPerLane <= 8 ? 2 : 4;
-  static_assert(kRowsPerLane % 4 == 0 && 32 % kRowLanes == 0 && kRowLanes >= 4, "float4 items, whole warps");
-  static_assert(kStages <= kItems, "every pivot row lies in an item");
+template <int kCols, int kRows, int kMaxWarps>
+__global__ void __launch_bounds__(32 * kMaxWarps, kMaxWarps <= 16 && kCols * kRows * kMaxWarps <= 512 ? 2 : 1)
+    panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out,
+                         int64_t matrix_stride, int64_t row_stride, RowSplit split, int width) {
+  constexpr int kItems = kRows / 4, kHeight = 32 * kRows, kMaxWidth = kCols * kMaxWarps;
+  constexpr int kPivotRows = (kMaxWidth + 31) / 32;  // registers of a column that may hold pivots
+  constexpr float kLargest = 0x1.fffffep127f;
+  static_assert(kRows % 4 == 0 && (kCols == 4 || kCols == 8) && kPivotRows <= kRows, "whole items");
 
   extern __shared__ __align__(16) unsigned char shared_memory[];
-  PanelScalars<kMaxWidth>& shared = *reinterpret_cast<PanelScalars<kMaxWidth>*>(shared_memory);
-  float* const columns = reinterpret_cast<float*>(shared_memory + sizeof(shared));
+  using Scalars = PanelScalars<kMaxWidth, kMaxWarps>;
+  Scalars& shared = *reinterpret_cast<Scalars*>(shared_memory);
+  float* const reflectors = reinterpret_cast<float*>(shared_memory + sizeof(Scalars));
+  const int warps = blockDim.x / 32;
+  PanelSquares& squares = *reinterpret_cast<PanelSquares*>(reflectors + warps * kCols * kHeight);
 
-  const int lane = threadIdx.x % 32;
-  // Known to be uniform, so that the loop's scalars go to uniform registers.
-  const int warp = __shfl_sync(kFullWarp, threadIdx.x / 32, 0);
-  const int row_lane = lane % kRowLanes, group = lane / kRowLanes;
-  const int first = warp * kWarpCols + group * kCols;            // this lane's first column
-  const int warp_last = min(width, (warp + 1) * kWarpCols) - 1;  // this warp's last column
-  const int64_t matrix = blockIdx.x;
+  const int lane = threadIdx.x % 32, warp = __shfl_sync(kFullWarp, threadIdx.x / 32, 0);
+  const int first = kCols * warp;  // of this warp's columns
+  // A matrix, or one of the blocks that its rows are cut into.
+  const int block = static_cast<int>(blockIdx.x % split.blocks), rows = split.rows_of(block);
+  const int64_t corner = blockIdx.x / split.blocks * matrix_stride + split.first_row(block) * row_stride;
 
-  for (int k = threadIdx.x; k < width; k += blockDim.x) ptx::mbarrier_init(&shared.published[k], kRowLanes);
+  // By all warps, as those of a warp take turns.
+  if (lane < kCols) ptx::mbarrier_init(&shared.published[first + lane], 32);
+  if (t_out != nullptr && lane == 0) {
+    ptx::mbarrier_init(&shared.multiplied[warp], 32 * max(warp, 1));
+    ptx::mbarrier_init(&shared.extended[warp], 32);
+  }
+  // A row's words of four columns lie in shared memory permuted, word i at i ^ row % 8, or a part of that where a row has
+  // fewer, so that those of neighbouring rows are in different banks.
+  const int words = warps * kCols / 4, swizzle = ((words & -words) - 1) & 7;
+  const auto word_of_row = [&](int row, int word) {
+    return reflectors + row * (4 * words) + (word ^ (row & swizzle)) * 4;
+  };
+  // Whether rows of a matrix are whole words at multiples of 16 bytes.
+  const auto whole_words = [&](const float* corner) {
+    return (row_stride | width) % 4 == 0 && reinterpret_cast<uintptr_t>(corner) % sizeof(float4) == 0;
+  };
   {
-    const float* const source = src + matrix * matrix_stride;
-    for_each_by_rows<8>(
-        kRows, width, [&](int row, int column) { return row < rows ? source[row * row_stride + column] : 0.0f; },
-        [&](int row, int column, float value) { columns[column * kPitch + row] = value; });
+    const bool whole = whole_words(src + corner);
+    const int items = whole ? words : 4 * words, item_columns = whole ? 4 : 1;
+    const int lanes = items > 16 ? 32 : items > 8 ? 16 : items > 4 ? 8 : items > 2 ? 4 : items;
+    const int row_step = blockDim.x / lanes;
+    for (int item = threadIdx.x % lanes; item < items; item += lanes) {
+      const float* from = src + corner + threadIdx.x / lanes * row_stride + item * item_columns;
+      const bool valid = item * item_columns < width;
+#pragma unroll 4
+      for (int row = threadIdx.x / lanes; row < kHeight; row += row_step, from += row_step * row_stride) {
+        if (whole)
+          ptx::copy_async_16(word_of_row(row, item), from, valid && row < rows);
+        else
+          ptx::copy_async_4(word_of_row(row, item / 4) + item % 4, from, valid && row < rows);
+      }
+    }
+    ptx::copy_async_commit();
+    ptx::copy_async_wait<0>();
   }
   __syncthreads();
 
-  float a[kCols][kRowsPerLane];
+  float a[kCols][kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kCols; c += 4) {
+      const float4 word = *reinterpret_cast<const float4*>(word_of_row(lane + 32 * r, (first + c) / 4));
+      a[c][r] = word.x;
+      a[c + 1][r] = word.y;
+      a[c + 2][r] = word.z;
+      a[c + 3][r] = word.w;
+    }
+  }
 #pragma unroll
   for (int c = 0; c < kCols; ++c) {
-    const float* const column = columns + (first + c) * kPitch + 4 * row_lane;
     float magnitude = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      float4 item = {};
-      if (first + c < width) item = *reinterpret_cast<const float4*>(column + kItemRows * i);
-      a[c][4 * i] = item.x;
-      a[c][4 * i + 1] = item.y;
-      a[c][4 * i + 2] = item.z;
-      a[c][4 * i + 3] = item.w;
-      magnitude = fmaxf(fmaxf(magnitude, fmaxf(fabsf(item.x), fabsf(item.y))), fmaxf(fabsf(item.z), fabsf(item.w)));
-    }
-    const float scale = power_of_two_scale(group_max<kRowLanes>(magnitude));
+    for (int r = 0; r < kRows; ++r) magnitude = fmaxf(magnitude, fabsf(a[c][r]));
+    const float scale = power_of_two_scale(group_max<32>(magnitude));
 #pragma unroll
-    for (int r = 0; r < kRowsPerLane; ++r) a[c][r] *= scale;
-    if (row_lane == 0 && first + c < width) shared.scale[first + c] = scale;
+    for (int r = 0; r < kRows; ++r) a[c][r] *= scale;
+    if (lane == c) shared.unscale[first + c] = reciprocal_of_scale(scale);
   }
+  __syncthreads();  // the rows have left, reflectors may come
 
-  // Publishes this warp's column k: the items from `stage` on, rows up to k as zeros, and alpha.
-  const auto publish = [&](int k, int stage) {
-    if (group == (k - warp * kWarpCols) / kCols) {
+  // Sums over all rows of x·c for this warp's columns: lane l returns that of column l / kLanesASum.
+  constexpr int kLanesASum = 32 / kCols;
+  const auto sums_of_lane = [&](float (&sums)[kCols], const float (&x)[kRows]) {
+    constexpr int kChains = kRows <= 4 ? 1 : kRows <= 8 ? 2 : 4;  // long ones would round with a bias on smooth columns
 #pragma unroll
-      for (int c = 0; c < kCols; ++c) {
-        if (first + c != k) continue;
-        float* const column = columns + k * kPitch + 4 * row_lane;
-        const int pivot = k - 4 * row_lane;  // compared with an element's own offset, an immediate
+    for (int c = 0; c < kCols; ++c) {
+      float chains[kChains];
 #pragma unroll
-        for (int i = stage; i < kItems; ++i) {
-          float x[4];
+      for (int r = 0; r < kRows; ++r)
+        chains[r % kChains] = r < kChains ? x[r] * a[c][r] : fmaf(x[r], a[c][r], chains[r % kChains]);
+      if constexpr (kChains == 4)
+        sums[c] = (chains[0] + chains[1]) + (chains[2] + chains[3]);
+      else
+        sums[c] = kChains == 2 ? chains[0] + chains[kChains - 1] : chains[0];
+    }
+  };
+  const auto dot_products = [&](const float (&x)[kRows]) {
+    float sums[kCols];
+    sums_of_lane(sums, x);
+    return transposed_sum(sums, lane);
+  };
+
+  // Reflector k, once it is there.
+  const auto load_reflector = [&](float (&v)[kRows], int k) {
+    ptx::mbarrier_wait_first_phase(&shared.published[k]);
+    const float4* const place = reinterpret_cast<const float4*>(reflectors + k * kHeight) + lane;
 #pragma unroll
-          for (int q = 0; q < 4; ++q) {
-            x[q] = a[c][4 * i + q];
-            if (i > stage + 1) continue;  // the pivot lies in this item or the next
-            if (kItemRows * i + q == pivot) shared.alpha[k] = x[q];
-            x[q] = kItemRows * i + q > pivot ? x[q] : 0.0f;
-          }
-          *reinterpret_cast<float4*>(column + kItemRows * i) = {x[0], x[1], x[2], x[3]};
-        }
-      }
-      ptx::mbarrier_arrive(&shared.published[k]);
+    for (int i = 0; i < kItems; ++i) {
+      const float4 item = place[32 * i];
+      v[4 * i] = item.x;
+      v[4 * i + 1] = item.y;
+      v[4 * i + 2] = item.z;
+      v[4 * i + 3] = item.w;
     }
   };
 
-  if (warp == 0) publish(0, 0);
-
+#pragma unroll 1
+  for (int k = 0; k < first; ++k) {
+    float v[kRows];
+    load_reflector(v, k);
+    const float own_coefficient = shared.tau[k] * dot_products(v);
 #pragma unroll
-  for (int stage = 0; stage < kStages; ++stage) {
-    const int stage_end = min(warp_last + 1, (stage + 1) * kItemRows);
-    for (int k = stage * kItemRows; k < stage_end; ++k) {
-      const int pivot_lane = (k - stage * kItemRows) / 4, pivot_q = k % 4;
-      float pivot_row[kCols];  // element k of this lane's columns
+    for (int c = 0; c < kCols; ++c) {
+      const float coefficient = __shfl_sync(kFullWarp, own_coefficient, kLanesASum * c);
 #pragma unroll
-      for (int c = 0; c < kCols; ++c) {
-        float* const item = &a[c][4 * stage];
-        const float low = pivot_q & 1 ? item[1] : item[0], high = pivot_q & 1 ? item[3] : item[2];
-        pivot_row[c] = __shfl_sync(kFullWarp, pivot_q & 2 ? high : low, pivot_lane, kRowLanes);
+      for (int r = 0; r < kRows; ++r) {
+        // Not a zero factor: finished rows must not see Inf or NaN.
+        if (r >= kPivotRows || lane + 32 * r >= k) a[c][r] = fmaf(-coefficient, v[r], a[c][r]);
       }
+    }
+  }
 
-      ptx::mbarrier_wait_first_phase(&shared.published[k]);
-      const float* const column = columns + k * kPitch + 4 * row_lane;
-      float4 kept[kKeepReflector ? kItems : 1];
-      if constexpr (kKeepReflector) {
+  // The factorization of columns whose pivots are in row lane + 32·p.
+  const auto factor = [&](auto pivot_row) {
+    constexpr int p = decltype(pivot_row)::value;
+    const int first_lane = first - 32 * p;
+    constexpr int kUnroll = kCols == 4 ? 4 : 1;
+#pragma unroll kUnroll
+    for (int j = 0; j < kCols; ++j) {  // of zeros, from the panel's width on
+      const int k = first + j, pivot_lane = first_lane + j;
+      const bool below = lane > pivot_lane, at_pivot = lane == pivot_lane;  // where r is p
+      float x[kRows], pivot[kCols];
 #pragma unroll
-        for (int i = stage; i < kItems; ++i) kept[i] = *reinterpret_cast<const float4*>(column + kItemRows * i);
-      }
-      // Calls use(i, x) for the items of x.
-      const auto for_each_item = [&](auto use) {
-        if constexpr (kKeepReflector) {
+      for (int r = 0; r < kRows; ++r) x[r] = r > p || (r == p && below) ? a[0][r] : 0.0f;
 #pragma unroll
-          for (int i = stage; i < kItems; ++i) use(i, kept[i]);
-        } else {
-          constexpr int kGroup = kRowsPerLane * kCols <= 64 ? 4 : 2;  // loads in flight, as registers allow
-#pragma unroll
-          for (int start = stage; start < kItems; start += kGroup) {
-            float4 items[kGroup];
-#pragma unroll
-            for (int i = 0; i < kGroup; ++i) {
-              if (start + i < kItems) items[i] = ptx::load_shared_again(column + kItemRows * (start + i));
-            }
-#pragma unroll
-            for (int i = 0; i < kGroup; ++i) {
-              if (start + i < kItems) use(start + i, items[i]);
-            }
-          }
-        }
-      };
-      const float alpha = shared.alpha[k];
-
-      float sums[kCols + 1];  // of x·factor with this lane's columns and with itself
-      const auto sum_up = [&](float factor) {
-        float chains[kChains][kCols + 1] = {};
-        for_each_item([&](int i, float4 item) {
-          const float x[4] = {item.x * factor, item.y * factor, item.z * factor, item.w * factor};
-#pragma unroll
-          for (int q = 0; q < 4; ++q) {
-            float (&chain)[kCols + 1] = chains[q % kChains];
-#pragma unroll
-            for (int c = 0; c < kCols; ++c) chain[c] = fmaf(x[q], a[c][4 * i + q], chain[c]);
-            chain[kCols] = fmaf(x[q], x[q], chain[kCols]);
-          }
-        });
-#pragma unroll
-        for (int c = 0; c <= kCols; ++c) {
-          if constexpr (kChains == 4) {
-            sums[c] = (chains[0][c] + chains[1][c]) + (chains[2][c] + chains[3][c]);
-          } else {
-            sums[c] = kChains == 2 ? chains[0][c] + chains[kChains - 1][c] : chains[0][c];
-          }
-        }
-        group_sum<kRowLanes>(sums);
-      };
-      sum_up(1.0f);
+      for (int c = 0; c < kCols; ++c) pivot[c] = __shfl_sync(kFullWarp, a[c][p], pivot_lane);
+      float alpha = pivot[0], own_sum = dot_products(x), sum_of_squares = __shfl_sync(kFullWarp, own_sum, 0);
       float rescale = 1.0f;
       bool zero_tail = false;
-      if (sums[kCols] < 0x1p-80f) {
+      if (!(sum_of_squares >= 0x1p-80f && sum_of_squares <= kLargest)) {
         float magnitude = 0.0f;
-        for_each_item([&](int, float4 item) {
-          magnitude = fmaxf(fmaxf(magnitude, fmaxf(fabsf(item.x), fabsf(item.y))), fmaxf(fabsf(item.z), fabsf(item.w)));
-        });
-        magnitude = group_max<kRowLanes>(magnitude);
-        zero_tail = magnitude == 0.0f || fmaxf(magnitude, fabsf(alpha)) < kNegligibleTail;
-        if (!zero_tail) {
-          rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
-          sum_up(rescale);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) magnitude = fmaxf(magnitude, fabsf(x[r]));
+        magnitude = group_max<32>(magnitude);
+        const bool finite = sum_of_squares <= kLargest;
+        zero_tail = finite && magnitude == 0.0f;
+        if (finite && !zero_tail) rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
+        if (!finite) alpha = __int_as_float(0x7fc00000);
+        float square[1] = {};  // of x itself: the column's registers stay as they are
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          x[r] = finite ? x[r] * rescale : 0.0f;
+          square[0] = fmaf(x[r], x[r], square[0]);
         }
+        group_sum<32>(square);
+        sum_of_squares = square[0];
+        own_sum = dot_products(x);
       }
-
-      Reflector reflector = make_reflector(alpha * rescale, sums[kCols]);
+      Reflector reflector = make_reflector(alpha * rescale, sum_of_squares);
+      reflector.beta *= reciprocal_of_scale(rescale);
       if (zero_tail) reflector = {alpha, 0.0f, 0.0f, 0.0f};
-      if (k >= warp * kWarpCols && lane == 0) {
-        shared.beta[k] = reflector.beta * reciprocal_of_scale(rescale);
-        shared.vscale[k] = reflector.inverse * rescale;
-        tau_out[ptx::recomputed(matrix) * width + k] = reflector.tau;
+
+      float v[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        v[r] = x[r] * reflector.inverse;
+        if (r == p) v[r] = below ? v[r] : at_pivot ? 1.0f : 0.0f;
+        if (r < p) v[r] = 0.0f;
       }
-      // The published x is zero at row k, whose elements become c_k - tau·(c_k + Σv·c).
-      float coefficient[kCols];
+      float4* const place = reinterpret_cast<float4*>(reflectors + k * kHeight) + lane;
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) place[32 * i] = {v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]};
+      if (lane == 0) shared.tau[k] = reflector.tau;
+      ptx::mbarrier_arrive(&shared.published[k]);
+
+      float finished[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) finished[r] = r > p || (r == p && below) ? v[r] : a[0][r];
+      if (at_pivot) finished[p] = reflector.beta;
+#pragma unroll
+      for (int c = 1; c < kCols; ++c) {
+        const bool later = c < kCols - j;  // or a reflector already, times which this one is for T
+        const float projection = fmaf(reflector.inverse, __shfl_sync(kFullWarp, own_sum, kLanesASum * c), pivot[c]);
+        const float coefficient = later ? reflector.neg_inverse_beta * projection : 0.0f;
+        if (t_out != nullptr && !later && lane == 0)
+          squares.products[first + c - kCols + j][k] = projection;
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          a[c - 1][r] = a[c][r];
+          if (r > p || (r == p && below)) a[c - 1][r] = fmaf(-coefficient, x[r], a[c][r]);
+        }
+        if (later && at_pivot) a[c - 1][p] = fmaf(-reflector.tau, projection, pivot[c]);
+      }
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) a[kCols - 1][r] = finished[r];
+    }
+  };
+  if (kPivotRows == 1 || first < 32)
+    factor(std::integral_constant<int, 0>{});
+  else if (kPivotRows == 2 || first < 64)
+    factor(std::integral_constant<int, kPivotRows < 2 ? 0 : 1>{});
+  else if (first < 96)
+    factor(std::integral_constant<int, kPivotRows < 3 ? 0 : 2>{});
+  else
+    factor(std::integral_constant<int, kPivotRows < 4 ? 0 : 3>{});
+
+  // T's rows lane and 32 + lane in this warp's columns.
+  const auto extend_t = [&] {
+    if (warp > 0) {
+      ptx::mbarrier_wait_first_phase(&shared.multiplied[warp]);
+      ptx::mbarrier_wait_first_phase(&shared.extended[warp - 1]);
+    }
+    float sums[2][kCols] = {};
+    const bool second = first >= 32;  // whether there are rows of the second half above these columns'
+#pragma unroll 4
+    for (int l = 0; l < first; ++l) {
+      const float t = squares.t[l][lane], second_t = second ? squares.t[l][32 + lane] : 0.0f;
+#pragma unroll
+      for (int c = 0; c < kCols; c += 4) {
+        const float4 products = *reinterpret_cast<const float4*>(&squares.products[l][first + c]);
+        sums[0][c] = fmaf(t, products.x, sums[0][c]);
+        sums[0][c + 1] = fmaf(t, products.y, sums[0][c + 1]);
+        sums[0][c + 2] = fmaf(t, products.z, sums[0][c + 2]);
+        sums[0][c + 3] = fmaf(t, products.w, sums[0][c + 3]);
+        sums[1][c] = fmaf(second_t, products.x, sums[1][c]);
+        sums[1][c + 1] = fmaf(second_t, products.y, sums[1][c + 1]);
+        sums[1][c + 2] = fmaf(second_t, products.z, sums[1][c + 2]);
+        sums[1][c + 3] = fmaf(second_t, products.w, sums[1][c + 3]);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = 32 * half + lane;
+      float t[kCols];
 #pragma unroll
       for (int c = 0; c < kCols; ++c) {
-        const float projection = fmaf(reflector.inverse, sums[c], pivot_row[c]);
-        coefficient[c] = rescale * reflector.neg_inverse_beta * projection;
-        pivot_row[c] = fmaf(-reflector.tau, projection, pivot_row[c]);
+        const float tau = shared.tau[first + c];
+        float sum = sums[half][c];
+#pragma unroll
+        for (int l = 0; l < c; ++l) sum = fmaf(t[l], squares.products[first + l][first + c], sum);
+        t[c] = i == first + c ? tau : i < first + c ? -tau * sum : 0.0f;
+        squares.t[first + c][i] = t[c];
       }
-      for_each_item([&](int i, float4 item) {
+      if (i >= width) continue;
+      float* const place = t_out + int64_t{blockIdx.x} * width * width + i * width + first;
 #pragma unroll
-        for (int c = 0; c < kCols; ++c) {
-          if (first + c > k) {  // not a zero factor: finished columns must not see Inf or NaN
-            float* const rows_of_item = &a[c][4 * i];
-            rows_of_item[0] = fmaf(-coefficient[c], item.x, rows_of_item[0]);
-            rows_of_item[1] = fmaf(-coefficient[c], item.y, rows_of_item[1]);
-            rows_of_item[2] = fmaf(-coefficient[c], item.z, rows_of_item[2]);
-            rows_of_item[3] = fmaf(-coefficient[c], item.w, rows_of_item[3]);
-            if (i == stage && row_lane == pivot_lane) {
+      for (int c = 0; c < kCols; c += 4) {
+        if (width % 4 == 0) {
+          if (first + c < width) *reinterpret_cast<float4*>(place + c) = {t[c], t[c + 1], t[c + 2], t[c + 3]};
+        } else {
 #pragma unroll
-              for (int q = 0; q < 4; ++q) rows_of_item[q] = q == pivot_q ? pivot_row[c] : rows_of_item[q];
-            }
+          for (int q = 0; q < 4; ++q) {
+            if (first + c + q < width) place[c + q] = t[c + q];
           }
         }
-      });
-      if (k + 1 >= warp * kWarpCols && k < warp_last) publish(k + 1, stage);
+      }
+    }
+    ptx::mbarrier_arrive(&shared.extended[warp]);
+  };
+  const bool is_last = warp + 1 == warps;
+  if (t_out != nullptr && !is_last) {
+    __syncwarp();
+    extend_t();
+    // V's columns are zero where H's have R: no matter, as the later ones are too.
+    for (int k = first + kCols; k < kCols * warps; k += 4) {
+      float sums[4 * kCols];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float v[kRows];
+        load_reflector(v, k + j);
+        sums_of_lane(*reinterpret_cast<float (*)[kCols]>(&sums[kCols * j]), v);
+      }
+      const float product = transposed_sum(sums, lane);
+      const int index = lane / (kLanesASum / 4);
+      if (lane % (kLanesASum / 4) == 0) squares.products[first + index % kCols][k + index / kCols] = product;
+      if ((k + 4) % kCols == 0) ptx::mbarrier_arrive(&shared.multiplied[k / kCols]);
     }
   }
 
-  // R joins V in shared memory, in the rows that the reflectors leave zero, and both go out by rows.
-  __syncthreads();
+  // H goes out by rows, and V as halves.
+  __syncthreads();  // the reflectors have been used
 #pragma unroll
-  for (int c = 0; c < kCols; ++c) {
-    if (first + c >= width) break;
-    const float unscale = reciprocal_of_scale(shared.scale[first + c]), beta = shared.beta[first + c] * unscale;
-    float* const column = columns + (first + c) * kPitch + 4 * row_lane;
-    const int pivot = first + c - 4 * row_lane;
+  for (int c = 0; c < kCols; c += 4) {
+    const float4 unscale = *reinterpret_cast<const float4*>(&shared.unscale[first + c]);
 #pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-#pragma unroll
-      for (int q = 0; q < 4; ++q) {
-        const int row = kItemRows * i + q;
-        if (row <= pivot) column[row] = row < pivot ? a[c][4 * i + q] * unscale : beta;
-      }
+    for (int r = 0; r < kRows; ++r) {
+      const int distance = r < kPivotRows ? first + c - lane - 32 * r : -4;
+      *reinterpret_cast<float4*>(word_of_row(lane + 32 * r, (first + c) / 4)) = {
+          distance >= 0 ? a[c][r] * unscale.x : a[c][r], distance >= -1 ? a[c + 1][r] * unscale.y : a[c + 1][r],
+          distance >= -2 ? a[c + 2][r] * unscale.z : a[c + 2][r],
+          distance >= -3 ? a[c + 3][r] * unscale.w : a[c + 3][r]};
     }
   }
   __syncthreads();
-  float* const target = h + matrix * matrix_stride;
-  for_each_by_rows<8>(
-      rows, width,
-      [&](int row, int column) {
-        const float value = columns[column * kPitch + row];
-        return row > column ? value * shared.vscale[column] : value;
-      },
-      [&](int row, int column, float value) { target[row * row_stride + column] = value; });
+  for (int k = threadIdx.x; k < width; k += blockDim.x) tau_out[int64_t{blockIdx.x} * width + k] = shared.tau[k];
+  const int writers = blockDim.x - (t_out != nullptr && warps > 1 ? 32 : 0);
+  if (t_out != nullptr && is_last) extend_t();
+  if (static_cast<int>(threadIdx.x) >= writers) return;
+  const bool whole = whole_words(h + corner);
+  const int units = (width + 7) / 8, pitch = 8 * units;  // of eight columns
+  const int lanes = units > 8 ? 16 : units > 4 ? 8 : units > 2 ? 4 : units;
+  const int column = static_cast<int>(threadIdx.x) % lanes * 8;
+  if (column >= width) return;
+  h += corner + column;
+  __half* const halves = halves_out + int64_t{blockIdx.x} * rows * 2 * pitch + column;
+#pragma unroll 2
+  for (int row = threadIdx.x / lanes; row < rows; row += writers / lanes) {
+    const float4 left = *reinterpret_cast<const float4*>(word_of_row(row, column / 4)),
+                 right = column / 4 + 1 < words ? *reinterpret_cast<const float4*>(word_of_row(row, column / 4 + 1))
+                                                : float4{};
+    float values[8] = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
+    float* const place = h + row * row_stride;
+    if (whole) {
+      *reinterpret_cast<float4*>(place) = left;
+      if (column + 4 < width) *reinterpret_cast<float4*>(place + 4) = right;
+    } else {
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        if (column + c < width) place[c] = values[c];
+      }
+    }
+    if (t_out == nullptr) continue;
+    if (row < pitch) {
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        const int distance = row - column - c;
+        values[c] = distance > 0 ? values[c] : distance == 0 && column + c < width ? 1.0f : 0.0f;
+      }
+    }
+    const auto split_from = [&](int c) {
+      return jaxqr::split({values[c] * kReflectorScale, values[c + 1] * kReflectorScale, values[c + 2] * kReflectorScale,
+                    values[c + 3] * kReflectorScale});
+    };
+    const SplitQuad first_quad = split_from(0), second_quad = split_from(4);
+    __half* const parts = halves + int64_t{row} * 2 * pitch;
+    ptx::store_vector(parts, uint4{first_quad.high.x, first_quad.high.y, second_quad.high.x, second_quad.high.y});
+    ptx::store_vector(parts + pitch, uint4{first_quad.low.x, first_quad.low.y, second_quad.low.x, second_quad.low.y});
+  }
 }
 
 }  // namespace jaxqr

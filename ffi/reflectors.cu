@@ -1,8 +1,14 @@
 // Block reflectors of a factorization's compact form: V as pairs of halves and T, one CTA a block of one matrix, or
 // where these are few a cluster of CTAs that share its rows.
 //
-// A warp takes strips of rows (reflectors.cuh), and every kSumStrips strips the warps' sums are added. In a cluster
-// every CTA adds a part of all CTAs' sums, in the order of their ranks, and the first makes T.
+// A warp takes strips of sixteen rows, which it splits into halves (mma.cuh), writes out, and multiplies into its part
+// of VᵀV by the tensor cores. Lane (g, t) = 4·g + t holds kCols neighbouring columns from kCols·g on of the rows 2·t,
+// 2·t + 1 and those 8 below: the product's index 8·j + g stands for column kCols·g + j, so that a lane's elements are
+// fragments as they are, on the left as on the right. Of the 16×8 tiles of this symmetric product only those with j ≥ i
+// are made. T of smooth matrices, whose columns are nearly parallel, multiplies every error of VᵀV by hundreds, and
+// those of sums that only grow go one way: so each strip's product, of all four pairs of halves, leaves the tensor
+// cores' accumulators, which truncate, and is added with proper rounding, and every kSumStrips strips the warps' sums
+// are added. In a cluster every CTA adds a part of all CTAs' sums, in the order of their ranks, and the first makes T.
 //
 // Every sum has one order, and no loop's count depends on the data, with one exception: a block with entries of 2 and
 // more, which LAPACK makes not, is streamed once more with its columns scaled.
@@ -12,7 +18,6 @@
 #include "mma.cuh"
 #include "ptx.cuh"
 #include "reflector_halves.h"
-#include "reflectors.cuh"
 #include "reflectors.h"
 #include "t_factor.cuh"
 #include "warp.cuh"
@@ -21,6 +26,7 @@ namespace jaxqr {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / 32;
+constexpr int kStripRows = 16, kSumStrips = 16;
 constexpr int kTurnRows = kWarps * kStripRows;  // that a CTA has in work at a time
 constexpr int kMaxBlocks = 64;                  // of a launch
 constexpr int kMaxShares = 16;                  // the largest cluster
@@ -35,13 +41,30 @@ struct Blocks {
   ReflectorBlock block[kMaxBlocks];
 };
 
+// Tiles of the product: 16 rows of the sets 2·i and 2·i + 1 times the eight columns of set j ≥ 2·i.
+template <int kWidth>
+constexpr int kTiles = kWidth / 16 * (kWidth / 16 + 1);
+
+// Calls use(tile, i, j) for every other of them: two neighbours, whose products need not wait for each other.
+template <int kWidth, typename Use>
+__device__ __forceinline__ void for_each_two_tiles(Use use) {
+  int tile = 0;
+#pragma unroll
+  for (int i = 0; i < kWidth / 16; ++i) {
+#pragma unroll
+    for (int j = 2 * i; j < kWidth / 8; j += 2, tile += 2) use(tile, i, j);
+  }
+}
+
+// Values of the product's accumulators, four lanes' at a time.
+template <int kWidth>
+constexpr int kQuads = kTiles<kWidth> * 32;
+
 template <int kWidth>
 struct __align__(16) Shared {
-  static constexpr int kQuads = ReflectorStrip<kWidth>::kQuads;
-
-  float4 sums[kQuads];
+  float4 sums[kQuads<kWidth>];
   union {
-    float4 parts[kWarps - 1][kQuads];  // what the other warps add
+    float4 parts[kWarps - 1][kQuads<kWidth>];  // what the other warps add
     float squares[kWidth > 32 ? 2 : 1][kWidth * kWidth];
   };
   float scale[kWidth], tau[kWidth];
@@ -51,14 +74,16 @@ struct __align__(16) Shared {
 
 __device__ __forceinline__ __half2 halves_of(uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); }
 
+__device__ __forceinline__ void add(float4& sum, const float4& part) {
+  sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
+}
+
 template <int kWidth, bool kShared>
 __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
     reflectors_kernel(const __grid_constant__ Blocks blocks, const float* h, const float* tau, int64_t matrix_stride,
                       int64_t row_stride, int m, int k, int first_column, int matrices) {
-  using Strip = ReflectorStrip<kWidth>;
-  constexpr int kCols = Strip::kCols, kQuads = Strip::kQuads;
+  constexpr int kCols = kWidth / 8;
   constexpr bool kInCluster = kShared && kClusters;
-  constexpr bool kTwice = kClusters || kWidth < 64;  // whether registers hold a strip's fragments twice
   __shared__ Shared<kWidth> shared;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int rank = kInCluster ? blockIdx.y : 0, shares = kInCluster ? gridDim.y : 1;  // of the cluster
@@ -74,8 +99,9 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
   // Whether quads are 16-byte aligned and wholly inside or outside.
   const bool vectors = (row_stride | width) % 4 == 0 && reinterpret_cast<uintptr_t>(h) % sizeof(float4) == 0;
 
-  int row;  // the first of the lane's in the next strip
-  typename Strip::Columns v;
+  const auto row_of = [](int i) { return i / 2 * 8 + i % 2; };  // of a lane's four in a strip
+  int row;                                                      // the first
+  float v[4][kCols];                                            // of the next strip
   const auto load = [&](int first) {
     row = first;
     const float* const place = h + row * row_stride;
@@ -85,8 +111,8 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
 #pragma unroll
         for (int c = 0; c < kCols; c += 4) {
           float4 quad = {};
-          if (row + Strip::further(i) < rows && column + c < width)
-            quad = *reinterpret_cast<const float4*>(place + Strip::further(i) * row_stride + c);
+          if (row + row_of(i) < rows && column + c < width)
+            quad = *reinterpret_cast<const float4*>(place + row_of(i) * row_stride + c);
           v[i][c] = quad.x;
           v[i][c + 1] = quad.y;
           v[i][c + 2] = quad.z;
@@ -96,14 +122,24 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int count = row + Strip::further(i) < rows ? width - column : 0;
+        const int count = row + row_of(i) < rows ? width - column : 0;
 #pragma unroll
-        for (int c = 0; c < kCols; ++c) v[i][c] = c < count ? place[Strip::further(i) * row_stride + c] : 0.0f;
+        for (int c = 0; c < kCols; ++c) v[i][c] = c < count ? place[row_of(i) * row_stride + c] : 0.0f;
       }
     }
   };
-  const auto mask = [&] { Strip::mask(v, row, column, width); };
-  const auto first_row = [&] { return rank * kTurnRows + warp * kStripRows + Strip::first_row(lane); };
+  const auto mask = [&] {
+    if (row >= kWidth) return;  // all of the warp's, or none, are below the diagonal
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) {
+        const int below = row + row_of(i) - column - c;
+        v[i][c] = below > 0 ? v[i][c] : below == 0 && column + c < width ? 1.0f : 0.0f;
+      }
+    }
+  };
+  const auto first_row = [&] { return rank * kTurnRows + warp * kStripRows + lane % 4 * 2; };
   const float own_tau =
       static_cast<int>(threadIdx.x) < width ? tau[matrix * k + block.offset - first_column + threadIdx.x] : 0.0f;
   load(first_row());
@@ -115,34 +151,80 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
 
   for (bool again = false;; again = true) {
     __half2 largest = {};  // of the high parts
-    typename Strip::Accumulators acc = {};
+    float acc[kTiles<kWidth>][4] = {};
     __syncthreads();
     const int turns = (rows + kTurnRows * shares - 1) / (kTurnRows * shares);
     for (int turn = 0; turn < turns; ++turn) {
       mask();
-      typename Strip::Parts parts;
-      Strip::split(
-          parts, v, [&](int c) { return *reinterpret_cast<const float4*>(&shared.scale[column + c]); },
-          [&](const SplitQuad& quad) {
-            largest = __hmax2(largest, __hmax2(__habs2(halves_of(quad.high.x)), __habs2(halves_of(quad.high.y))));
-          });
-      if (column < pitch) Strip::store(halves + 2 * int64_t{row} * pitch, pitch, parts, row, rows);
-      typename Strip::Fragments left, right;
-      Strip::pair_rows(left, right, parts);
+      uint32_t parts[2][4][kCols / 2];  // high and low parts of pairs of columns
+#pragma unroll
+      for (int c = 0; c < kCols; c += 4) {
+        const float4 scale = *reinterpret_cast<const float4*>(&shared.scale[column + c]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const SplitQuad quad =
+              split({v[i][c] * scale.x, v[i][c + 1] * scale.y, v[i][c + 2] * scale.z, v[i][c + 3] * scale.w});
+          largest = __hmax2(largest, __hmax2(__habs2(halves_of(quad.high.x)), __habs2(halves_of(quad.high.y))));
+          parts[0][i][c / 2] = quad.high.x;
+          parts[0][i][c / 2 + 1] = quad.high.y;
+          parts[1][i][c / 2] = quad.low.x;
+          parts[1][i][c / 2 + 1] = quad.low.y;
+        }
+      }
+      if (column < pitch) {
+        __half* const place = halves + 2 * int64_t{row} * pitch;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+          for (int part = 0; part < 2; ++part) {
+            if (row + row_of(i) >= rows) continue;
+            const uint32_t (&words)[kCols / 2] = parts[part][i];
+            if constexpr (kCols == 8)
+              *reinterpret_cast<uint4*>(place + (2 * row_of(i) + part) * pitch) = {words[0], words[1], words[2],
+                                                                                   words[3]};
+            else
+              *reinterpret_cast<uint2*>(place + (2 * row_of(i) + part) * pitch) = {words[0], words[1]};
+          }
+        }
+      }
+      uint32_t fragments[2][kCols][2];  // pairs of rows
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+#pragma unroll
+        for (int c = 0; c < kCols; ++c) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            fragments[part][c][i] =
+                __byte_perm(parts[part][2 * i][c / 2], parts[part][2 * i + 1][c / 2], c % 2 ? 0x7632 : 0x5410);
+          }
+        }
+      }
       if (turn + 1 < turns) load(row + kTurnRows * shares);
-      Strip::template add_product<2>(acc, left, kTwice ? right : left);
+      for_each_two_tiles<kWidth>([&](int tile, int i, int j) {
+        float sums[2][4] = {};
+#pragma unroll
+        for (int product = 0; product < 4; ++product) {  // low·low, low·high, high·low, high·high
+          const auto& left = fragments[product < 2];
+          const auto& right = fragments[product % 2 == 0];
+          const uint32_t a[4] = {left[2 * i][0], left[2 * i + 1][0], left[2 * i][1], left[2 * i + 1][1]};
+#pragma unroll
+          for (int of = 0; of < 2; ++of) ptx::mma_m16n8k16(sums[of], a, right[j + of][0], right[j + of][1]);
+        }
+#pragma unroll
+        for (int q = 0; q < 8; ++q) acc[tile + q / 4][q % 4] += sums[q / 4][q % 4];
+      });
       const bool last = turn + 1 == turns;
       if (last || (turn + 1) % kSumStrips == 0) {
         const bool adds = warp == 0 && turn >= kSumStrips;
         float* const place = reinterpret_cast<float*>(warp == 0 ? shared.sums : shared.parts[warp - 1]) + lane;
 #pragma unroll
-        for (int i = 0; i < 4 * Strip::kTiles; ++i) {
+        for (int i = 0; i < 4 * kTiles<kWidth>; ++i) {
           float& value = acc[i / 4][i % 4];
           place[32 * i] = (adds ? place[32 * i] : 0.0f) + value;
           value = 0.0f;
         }
         __syncthreads();
-        for (int i = threadIdx.x; i < kQuads; i += kThreads) {
+        for (int i = threadIdx.x; i < kQuads<kWidth>; i += kThreads) {
           float4 sum = shared.sums[i];
 #pragma unroll
           for (int part = 0; part < kWarps - 1; ++part) add(sum, shared.parts[part][i]);
@@ -189,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
   }
 
   if constexpr (kInCluster) {
-    for (int i = rank * kThreads + threadIdx.x; i < kQuads; i += kThreads * shares) {
+    for (int i = rank * kThreads + threadIdx.x; i < kQuads<kWidth>; i += kThreads * shares) {
       const uint32_t place = ptx::shared_address(&shared.sums[i]);
       float4 parts[kMaxShares];
 #pragma unroll
@@ -213,7 +295,20 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
   }
   __syncthreads();
   float* const coupling = shared.squares[0];
-  Strip::couple(coupling, shared.tau, [&](int index) { return shared.sums[index]; });
+  for (int index = threadIdx.x; index < kQuads<kWidth>; index += kThreads) {
+    int tile = index / 32, i = 0;
+    for (; tile >= kCols - 2 * i; ++i) tile -= kCols - 2 * i;
+    const int q = index / 8 % 4, g = index % 8, set = 2 * i + q / 2, other_set = 2 * i + tile, x = kCols * g + set;
+    const float4 quad = shared.sums[index];
+    const float sums[4] = {quad.x, quad.y, quad.z, quad.w};
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      const int other_g = 2 * t + q % 2, y = kCols * other_g + other_set, from = min(x, y), to = max(x, y);
+      // Each pair of columns once, also those of no columns.
+      if (set > other_set || (set == other_set && g >= other_g)) continue;
+      coupling[to * kWidth + from] = shared.tau[from] * (sums[t] / (kReflectorScale * kReflectorScale));
+    }
+  }
   __syncthreads();
   // Places are found again rather than kept in registers.
   const int own = ptx::recomputed(static_cast<int>(blockIdx.x));
@@ -221,8 +316,9 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
   t_from_coupling<kWidth>([&](int i) { return shared.tau[i]; }, coupling, shared.squares[kWidth > 32], width, t);
 }
 
-// The same for narrow blocks: a thread takes whole rows, and VᵀV and T are float64 until T is written.
-constexpr int kNarrow = kNarrowReflectors;
+// The same for blocks of at most eight columns, whose few roundings do not average out: a thread takes whole rows, and
+// VᵀV and T are float64 until T is written.
+constexpr int kNarrow = 8;
 
 __global__ void __launch_bounds__(kThreads)
     narrow_reflectors_kernel(const __grid_constant__ Blocks blocks, const float* h, const float* tau,

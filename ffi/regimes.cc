@@ -2,7 +2,6 @@
 
 #include "cluster_panel.h"
 #include "reflectors.h"
-#include "rows_panel.h"
 #include "tiny.h"
 
 namespace jaxqr {
@@ -42,21 +41,16 @@ PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, b
     const TinyShape whole{shape.batch, shape.m, shape.n};
     return {tiny_variant_mismatch(variant, whole), 0, std::bind(launch_tiny, variant, whole, _1, _2, _3, _6)};
   }
-  if (name.regime == "rows" && v.size() == 3) {
-    const RowsVariant variant{v[0], v[1], v[2]};
-    const char* const mismatch = rows_variant_mismatch(variant, shape);
-    const int64_t shared_bytes = rows_shared_bytes(variant);
+  if (name.regime == "cta" && v.size() == 2) {
+    const PanelVariant variant{v[0], v[1]};
+    const char* const mismatch = panel_variant_mismatch(variant, shape);
     if (shape.width <= kNarrowReflectors) {
-      return followed_by_reflectors(mismatch, shared_bytes,
-                                    std::bind(launch_rows_panel, variant, shape, _1, _2, _3, nullptr, nullptr, _4),
-                                    shape, has_t);
+      return followed_by_reflectors(mismatch, panel_shared_bytes(variant, shape.width, false),
+                                    std::bind(launch_panel, variant, shape, _1, _2, _3, nullptr, nullptr, _4), shape,
+                                    has_t);
     }
-    return {mismatch, shared_bytes, std::bind(launch_rows_panel, variant, shape, _1, _2, _3, _4, _5, _6)};
-  }
-  if (name.regime == "cta" && v.size() == 3) {
-    const PanelVariant variant{v[0], v[1], v[2]};
-    return followed_by_reflectors(panel_variant_mismatch(variant, shape), panel_shared_bytes(variant, shape.width),
-                                  std::bind(launch_panel, variant, shape, _1, _2, _3, _4), shape, has_t);
+    return {mismatch, panel_shared_bytes(variant, shape.width, has_t),
+            std::bind(launch_panel, variant, shape, _1, _2, _3, _4, _5, _6)};
   }
   if (name.regime == "cluster" && v.size() == 3) {
     const ClusterVariant variant{v[0], v[1], v[2]};

@@ -26,7 +26,7 @@ TALL_UPDATE_LAUNCHES = 3
 """The kernels of a tall panel's fused update, which takes its reflectors as they are."""
 
 _MAX_CLUSTER_T_WIDTH = 32  # of panels that get T from the cluster kernel itself
-_NARROW_REFLECTORS = 8  # columns of the panels that leave T to a kernel in float64, rather than to the rows kernel
+_NARROW_REFLECTORS = 8  # columns of the panels that leave T to a kernel in float64, rather than to the CTA kernel
 _SHARES = {1: 0.0, 2: 1000.0, 4: 2500.0, 8: 6000.0}  # thread blocks that share a strip's rows, and their exchange
 _REFLECTORS_SHARES = {1: 0.0, 2: 1300.0, 4: 1700.0, 8: 2200.0, 16: 3000.0}  # the same for V's rows
 _CLUSTER_SIZES = (2, 4, 8, 16)  # thread blocks that may share a panel
@@ -100,111 +100,56 @@ class TinyKernel:
 
 
 @dataclass(frozen=True)
-class RowsKernel:
-    """A row of ``rows_variants.h``: a panel by one thread block, whose warps share the rows."""
-
-    cols_per_lane: int
-    rows_per_lane: int
-    warps: int
-
-    regime = "rows"
-
-    @property
-    def variant(self) -> Variant:
-        return self.cols_per_lane, self.rows_per_lane, self.warps
-
-    @property
-    def rows(self) -> int:
-        """The most that it holds."""
-        return 4 * self.rows_per_lane * self.warps
-
-    @property
-    def _shared_bytes(self) -> int:
-        """The rows, columns on their way between lanes, the warps' sums, and scalars."""
-        parts, width = 4 * self.warps, 8 * self.cols_per_lane
-        rows = parts * (self.rows_per_lane * (width + 4) + 8) + 2 * parts * (self.rows_per_lane + 4)
-        sums = 2 * width * (12 if self.warps == 8 else self.warps)
-        return 4 * (rows + sums + 5 * width + math.ceil(self.warps / 4) * 4)
-
-    def fits(self, panel: Panel, device: Device) -> bool:
-        return (
-            panel.rows <= self.rows
-            and panel.width <= 8 * self.cols_per_lane
-            and self._shared_bytes <= device.shared_bytes
-        )
-
-    def seconds(self, panel: Panel, batch: int, device: Device) -> float:
-        """A chain of reflectors, or the instructions of all resident thread blocks."""
-        # Multiply-adds of a lane: its columns leave the work one by one.
-        work = self.rows_per_lane * sum(self.cols_per_lane - k // 8 for k in range(panel.width))
-        resident_warps = 16 if self.cols_per_lane * self.rows_per_lane <= 64 else 8
-        resident = max(1, min(resident_warps // self.warps, device.shared_bytes // self._shared_bytes))
-        share = max(1.0, self.warps / 4)
-        latency = (
-            4075
-            + 5.7 * self.cols_per_lane * panel.rows * share / self.warps
-            + panel.width * (265 + 9 * self.warps)
-            + 2.15 * work * share**1.5
-        )
-        issue = self.warps * (5.2 * self.rows_per_lane * self.cols_per_lane + 17.4 * panel.width + 0.83 * work)
-        if not panel.with_reflectors:
-            return _waves(batch, resident, latency, issue, device)
-        if makes_reflectors_apart(self.regime, panel.width):
-            return _waves(batch, resident, latency, issue, device) + reflectors_seconds(panel, batch, device)
-        # T: strips of 16 rows, and then the inverse; twice the columns, 3.3 times the products.
-        strips = math.ceil(panel.rows / 16)
-        turns = math.ceil(strips / self.warps) * share
-        wide = self.cols_per_lane > 4
-        latency += 2300 + 320 * turns if wide else 1400 + 150 * turns
-        issue += 900 + 75 * strips if wide else 500 + 30 * strips
-        return _waves(batch, resident, latency, issue, device)
-
-
-@dataclass(frozen=True)
 class CtaKernel:
-    """A row of ``panel_variants.h``: a panel by one thread block."""
+    """A row of ``panel_variants.h``: a panel by one thread block, whose warps share the columns."""
 
-    row_lanes: int
+    cols_per_warp: int
     rows_per_lane: int
-    cols_per_lane: int
     max_warps: int
 
     regime = "cta"
 
     @property
     def variant(self) -> Variant:
-        return self.row_lanes, self.rows_per_lane, self.cols_per_lane
+        return self.cols_per_warp, self.rows_per_lane
 
     @property
-    def _rows(self) -> int:
-        return self.row_lanes * self.rows_per_lane
-
-    @property
-    def _columns_per_warp(self) -> int:
-        return 32 // self.row_lanes * self.cols_per_lane
+    def rows(self) -> int:
+        """The most that it holds."""
+        return 32 * self.rows_per_lane
 
     def _shared_bytes(self, panel: Panel) -> int:
-        """Scalars of the widest panel, and the columns at full height and four rows apart."""
-        return 24 * self.max_warps * self._columns_per_warp + 4 * (self._rows + 4) * panel.width
+        """Scalars and barriers of the widest panel, whole warps' reflectors at full height, and for T two squares."""
+        scalars = self.max_warps * (16 * self.cols_per_warp + 16)
+        reflectors = 4 * self.rows * self.cols_per_warp * math.ceil(panel.width / self.cols_per_warp)
+        squares = 4 * 64 * (64 + 68) if self._makes_t(panel) else 0
+        return scalars + reflectors + squares
+
+    def _makes_t(self, panel: Panel) -> bool:
+        return panel.with_reflectors and not makes_reflectors_apart(self.regime, panel.width)
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
-            panel.rows <= self._rows
-            and panel.width <= self._columns_per_warp * self.max_warps
+            panel.rows <= self.rows
+            and panel.width <= self.cols_per_warp * self.max_warps
             and not (panel.with_reflectors and panel.width > MAX_FUSED_WIDTH)
             and self._shared_bytes(panel) <= device.shared_bytes
         )
 
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
-        """A chain of reflectors, or the instructions of all resident thread blocks."""
-        width, warps = panel.width, math.ceil(panel.width / self._columns_per_warp)
-        registers = min(128, 8 * math.ceil((52 + self.rows_per_lane * self.cols_per_lane) / 8))
+        """A chain of reflectors, in which the warps are in each other's way, or the instructions of all warps."""
+        warps, elements = math.ceil(panel.width / self.cols_per_warp), self.cols_per_warp * self.rows_per_lane
+        columns = warps * self.cols_per_warp
+        registers = 64 if elements <= 32 else min(232, 2048 // self.max_warps)
         by_shared_memory = device.shared_bytes // self._shared_bytes(panel)
         resident = max(1, min(by_shared_memory, _REGISTERS // (registers * 32 * warps), 64 // warps, 32))
-        multiply_adds = self.rows_per_lane * (2 * self.cols_per_lane + 1)
-        latency = 5600 + 1.17 * self._rows + width * (265 + 3.4 * multiply_adds)
-        issue = width * (30 + 0.34 * multiply_adds) * (warps + 1) / 2 + 0.66 * self._rows * width
-        return _waves(batch, resident, latency, issue, device) + reflectors_seconds(panel, batch, device)
+        latency = 2600 + columns * (146 + 5.2 * elements + 0.063 * warps * (84 + elements))
+        issue = 330 + 5 * elements * warps + columns * (1.14 * elements + 0.42 * warps * (5 + elements))
+        if self._makes_t(panel):
+            latency += 530 + columns * (13 + 0.04 * warps * (84 + elements))
+            issue += columns * (41 + 0.131 * warps * (5 + elements))
+        seconds = _waves(batch, resident, latency, issue, device)
+        return seconds if self._makes_t(panel) else seconds + reflectors_seconds(panel, batch, device)
 
 
 @dataclass(frozen=True)
@@ -255,7 +200,7 @@ class ClusterKernel:
         return seconds if self._makes_t(panel) else seconds + reflectors_seconds(panel, batch, device)
 
 
-Kernel = TinyKernel | RowsKernel | CtaKernel | ClusterKernel
+Kernel = TinyKernel | CtaKernel | ClusterKernel
 
 
 @functools.cache
@@ -264,7 +209,6 @@ def kernels() -> tuple[Kernel, ...]:
     variants = _native.kernels()
     return (
         *(TinyKernel(*variant) for variant in variants["tiny"]),
-        *(RowsKernel(*variant) for variant in variants["rows"]),
         *(CtaKernel(*variant) for variant in variants["cta"]),
         *(
             ClusterKernel(rows_per_lane, cols_per_lane, max_warps, blocks)
@@ -277,7 +221,7 @@ def kernels() -> tuple[Kernel, ...]:
 
 def makes_reflectors_apart(regime: str, width: int) -> bool:
     """Whether T, and V as halves, of a panel are made by another kernel than the panel's own."""
-    if regime == "rows":
+    if regime == "cta":
         return width <= _NARROW_REFLECTORS
     return regime != "cluster" or width > _MAX_CLUSTER_T_WIDTH
 
@@ -307,7 +251,7 @@ class Leaves:
 
     rows: int
     width: int
-    kernel: RowsKernel
+    kernel: CtaKernel
 
     @property
     def count(self) -> int:

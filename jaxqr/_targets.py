@@ -89,7 +89,7 @@ def leaves(
       a: float32 ``[batch, m, n]``.
       offset, width: the panel's columns, at most 64 of them.
       count: of the blocks, which are of nearly equal height, multiples of ``width`` but for the last one.
-      variant: of the CUDA kernel of regime ``"rows"``, which holds the rows of a block.
+      variant: of the CUDA kernel of regime ``"cta"``, which holds the rows of a block.
       in_place: as for `panel`.
 
     Returns:

@@ -16,11 +16,11 @@ from jaxqr._kernels import (
     MAX_FUSED_WIDTH,
     MAX_TALL_WIDTH,
     TALL_UPDATE_LAUNCHES,
+    CtaKernel,
     Device,
     Kernel,
     Leaves,
     Panel,
-    RowsKernel,
     Variant,
     fused_update_seconds,
     jax_seconds,
@@ -48,10 +48,10 @@ class Step:
     Attributes:
       offset, width: the panel's columns are ``offset … offset + width``.
       rows: rows of the panel, from its first pivot down.
-      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"rows"`` and ``"cta"``, by a
-        thread block each, whose warps share the rows or the columns; ``"cluster"``, by a cluster of thread blocks each;
-        ``"tall"``, more rows than that in blocks; or ``"jax"``, JAX's own geqrf.
-      variant: of the regime's kernel, in regime ``"tall"`` of the ``"rows"`` kernel for its blocks; None in regime
+      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"cta"``, by a thread block each;
+        ``"cluster"``, by a cluster of thread blocks each; ``"tall"``, more rows than that in blocks; or ``"jax"``,
+        JAX's own geqrf.
+      variant: of the regime's kernel, in regime ``"tall"`` of the ``"cta"`` kernel for its blocks; None in regime
         ``"jax"``.
       update: of the columns right of the panel: ``"fused"``, by kernels of this package, others after a tall panel;
         ``"matmul"``; or None. A last step of regime ``"jax"`` without an update factors all that is left, also the
@@ -311,7 +311,7 @@ def _tall_panel(rows: int, width: int, batch: int, device: Device) -> tuple[floa
     """The cheapest tall panel of this size: its time, and it as a step that is all of a matrix."""
     candidates = []
     for kernel in kernels():
-        if isinstance(kernel, RowsKernel) and (leaves := Leaves(rows, width, kernel)).fits(device):
+        if isinstance(kernel, CtaKernel) and (leaves := Leaves(rows, width, kernel)).fits(device):
             seconds, root = _whole_panel((1 + leaves.count) * width, width, batch, device)
             seconds += leaves.seconds(batch, device)
             candidates.append((seconds, Step(0, width, rows, "tall", kernel.variant, None, leaves.count, root)))
