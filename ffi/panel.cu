@@ -30,13 +30,19 @@ cudaError_t launch(const PanelShape& shape, int64_t first_row, const RowSplit& s
   const int threads = 32 * static_cast<int>((shape.width + kCols - 1) / kCols);
   const int64_t stride = shape.m * shape.n, corner = first_row * shape.n + shape.offset,
                 matrices = kMaxGrid / split.blocks, rows = split.rows_of(0);
+  int device, processors, resident;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess)
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared_bytes);
+  if (error != cudaSuccess) return error;
   for (int64_t first = 0; first < shape.batch; first += matrices) {
     const int64_t grid = std::min(shape.batch - first, matrices) * split.blocks;
     kernel<<<static_cast<unsigned>(grid), threads, shared_bytes, stream>>>(
         src + first * stride + corner, h + first * stride + corner, tau + first * split.blocks * shape.width,
         t == nullptr ? nullptr : t + first * shape.width * shape.width,
         t == nullptr ? nullptr : halves + first * rows * 2 * reflector_pitch(shape.width), stride, shape.n, split,
-        static_cast<int>(shape.width));
+        static_cast<int>(shape.width), processors * resident);
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -61,10 +61,19 @@ struct PanelSquares {
   float t[kSide][kSide];          // [k][i], i ≤ k, zeros elsewhere
 };
 
+// Whether the compiler needs no more registers than two CTAs of a variant leave each other.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+constexpr bool kFewRegisters = true;
+#else
+constexpr bool kFewRegisters = false;
+#endif
+
+// CTA i + `ahead` follows where CTA i has been.
 template <int kCols, int kRows, int kMaxWarps>
-__global__ void __launch_bounds__(32 * kMaxWarps, kMaxWarps <= 16 && kCols * kRows * kMaxWarps <= 512 ? 2 : 1)
-    panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out,
-                         int64_t matrix_stride, int64_t row_stride, RowSplit split, int width) {
+__global__ void __launch_bounds__(32 * kMaxWarps,
+                                  kFewRegisters && kMaxWarps <= 16 && kCols * kRows * kMaxWarps <= 512 ? 2 : 1)
+    panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out, int64_t matrix_stride,
+                 int64_t row_stride, RowSplit split, int width, int ahead) {
   constexpr int kItems = kRows / 4, kHeight = 32 * kRows, kMaxWidth = kCols * kMaxWarps;
   constexpr int kPivotRows = (kMaxWidth + 31) / 32;  // registers of a column that may hold pivots
   constexpr float kLargest = 0x1.fffffep127f;
@@ -81,7 +90,10 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kMaxWarps <= 16 && kCols * kRo
   const int first = kCols * warp;  // of this warp's columns
   // A matrix, or one of the blocks that its rows are cut into.
   const int block = static_cast<int>(blockIdx.x % split.blocks), rows = split.rows_of(block);
-  const int64_t corner = blockIdx.x / split.blocks * matrix_stride + split.first_row(block) * row_stride;
+  const auto corner_of = [&](unsigned index) {
+    return index / split.blocks * matrix_stride + split.first_row(static_cast<int>(index % split.blocks)) * row_stride;
+  };
+  const int64_t corner = corner_of(blockIdx.x);
 
   // By all warps, as those of a warp take turns.
   if (lane < kCols) ptx::mbarrier_init(&shared.published[first + lane], 32);
@@ -143,6 +155,15 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kMaxWarps <= 16 && kCols * kRo
     if (lane == c) shared.unscale[first + c] = reciprocal_of_scale(scale);
   }
   __syncthreads();  // the rows have left, reflectors may come
+
+  // The rows of the CTA that follows come to the L2 cache meanwhile, by lines of 32 floats.
+  if (const unsigned next = blockIdx.x + ahead; next < gridDim.x) {
+    const float* const source = src + corner_of(next);
+    const int its_rows = split.rows_of(static_cast<int>(next % split.blocks));
+    for (int row = threadIdx.x; row < its_rows; row += blockDim.x) {
+      for (int column = 0; column < width; column += 32) ptx::prefetch(source + row * row_stride + column);
+    }
+  }
 
   // Sums over all rows of x·c for this warp's columns: lane l returns that of column l / kLanesASum.
   constexpr int kLanesASum = 32 / kCols;

@@ -96,6 +96,9 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&matrices)[4]
                : "r"(shared_address(row)));
 }
 
+// Starts to bring the line at `global` to the L2 cache.
+__device__ __forceinline__ void prefetch(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
+
 // Starts a copy of 16 bytes from global to shared memory, past the first-level cache; zeros instead unless `valid`, and
 // then nothing is read. Both addresses are multiples of 16.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global, bool valid) {
