@@ -27,9 +27,8 @@ const char* cluster_variant_mismatch(const ClusterVariant& variant, const PanelS
 // one CTA.
 int64_t cluster_shared_bytes(const ClusterVariant& variant, int64_t width, bool has_t);
 
-// As launch_panel; also, unless both are null, of at most kMaxClusterTWidth columns T in t[batch, width, width] and the
-// reflectors as `halves` (reflector_halves.h). Returns cudaErrorNotSupported on a device without clusters (before
-// compute capability 9.0).
+// As launch_panel, but with T and `halves` of at most kMaxClusterTWidth columns. Returns cudaErrorNotSupported on a
+// device without clusters (before compute capability 9.0).
 cudaError_t launch_cluster_panel(const ClusterVariant& variant, const PanelShape& shape, const float* src, float* h,
                                  float* tau, float* t, __half* halves, cudaStream_t stream);
 

@@ -13,7 +13,7 @@
 // far behind. Every warp sums x·c for its columns c over the rows of its CTA, sends the sums to the same warp of every
 // CTA (its own included), and adds what all sent in the order of their ranks. So the same warp of every CTA has the
 // same bits. The owner's own column gives Σx², from which it alone makes beta and tau, and tells the other warps of its
-// CTA. (Made by every warp from a sum of its own, as in panel_kernel.cuh, they cost 7 to 12% of the time on an H200.)
+// CTA. (Made by every warp from a sum of its own, they cost 7 to 12% of the time on an H200.)
 //
 // T, where wanted, of at most kMaxClusterTWidth columns: a warp goes on with v_i·x for its finished columns v_i, in its
 // CTA only. CTA 0 adds the CTAs' parts of VᵀV at the end, in the order of their ranks, and inverts.

@@ -27,8 +27,7 @@ std::string text_of(const PanelKernelName& name);
 struct PanelKernel {
   const char* mismatch;  // why it cannot factor the panel, or nullptr if it can; then the rest holds
   int64_t shared_bytes;  // dynamic shared memory of a CTA
-  // As launch_panel in panel.h; also, unless both are null, T in t[batch, width, width] and the reflectors as `halves`
-  // (reflector_halves.h).
+  // As launch_panel in panel.h; `t` and `halves` are null unless T is wanted.
   std::function<cudaError_t(const float* src, float* h, float* tau, float* t, __half* halves, cudaStream_t stream)>
       launch;
 };

@@ -5,24 +5,28 @@ import functools
 import jax
 import numpy as np
 
-from jaxqr import _blocked, _native
+from jaxqr import _blocked
+from jaxqr._kernels import MAX_FUSED_WIDTH, CtaKernel, Device, Panel, kernels
 from jaxqr.precision import PrecisionLike, policy_for
 from jaxqr.schedule import Schedule, Step
 
-_SHARED_BYTES = 99 * 1024  # what every supported GPU gives one block
+CTA_KERNELS = tuple(kernel for kernel in kernels() if isinstance(kernel, CtaKernel))
 
 
-def shared_bytes(row_capacity: int, width: int) -> int:
-    """Shared memory of a panel kernel, at most: columns four rows apart, a barrier and five scalars each."""
-    return 4 * ((row_capacity + 4) * width + 8 * width + 8)
+def takes(kernel: CtaKernel, rows: int, width: int, shared_kib: int = 99) -> bool:
+    """Whether the kernel takes a panel of this size, with its reflectors where the fused update takes any so wide.
+
+    By default with the shared memory that every supported GPU gives one block.
+    """
+    device = Device("some", multiprocessors=1, shared_bytes=1024 * shared_kib, bandwidth=1.0, flops=1.0)
+    return kernel.fits(Panel(rows, width, width <= MAX_FUSED_WIDTH, False), device)
 
 
-def covering_variant(rows: int, width: int) -> tuple[int, int, int]:
+def covering_variant(rows: int, width: int) -> tuple[int, ...]:
     """The first compiled one-block variant that takes a panel of this size on every supported GPU."""
-    for row_lanes, rows_per_lane, cols_per_lane, max_warps in _native.kernels()["cta"]:
-        capacity, widest = row_lanes * rows_per_lane, 32 // row_lanes * cols_per_lane * max_warps
-        if rows <= capacity and width <= widest and shared_bytes(capacity, width) <= _SHARED_BYTES:
-            return row_lanes, rows_per_lane, cols_per_lane
+    for kernel in CTA_KERNELS:
+        if takes(kernel, rows, width):
+            return kernel.variant
     raise ValueError(f"no panel variant takes {rows} rows and {width} columns")
 
 

@@ -18,11 +18,10 @@ from tests.gpu import stress_worker, tools
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [
-        ("void jaxqr::panel_kernel<8, 24, 3, 16>(float const*, float*, long, int)", ("cta", (8, 24, 3))),
-        ("void jaxqr::panel_kernel<(int)8, (int)24, (int)3, (int)16>(const float *, int)", ("cta", (8, 24, 3))),
-        ("_ZN5jaxqr12panel_kernelILi8ELi24ELi3ELi16EEEvPKfPfS3_S3_llii", ("cta", (8, 24, 3))),
+        ("void jaxqr::panel_kernel<4, 12, 16>(float const*, float*, long, int)", ("cta", (4, 12))),
+        ("void jaxqr::panel_kernel<(int)4, (int)12, (int)16>(const float *, int)", ("cta", (4, 12))),
+        ("_ZN5jaxqr12panel_kernelILi4ELi12ELi16EEEvPKfPfS3_S3_P6__halfllNS_8RowSplitEi", ("cta", (4, 12))),
         ("void jaxqr::cluster_panel_kernel<16, 4, 8>(float const*, float*)", ("cluster", (16, 4))),
-        ("void jaxqr::rows_panel_kernel<4, 32, 8>(float const*, float*)", ("rows", (4, 32, 8))),
         ("_ZN5jaxqr11tiny_kernelILi8ELi2ELi1ELi1ELi16EEEvPKfPfS3_", ("tiny", (8, 2, 1, 1, 16))),
     ],
 )
@@ -30,6 +29,7 @@ def test_panel_kernel_is_read_from_its_name(name, kernel):
     assert tools.panel_kernel(name) == kernel
     others = ["void jaxqr::(anonymous namespace)::block_reflector_kernel<32>(float*)", "loop_add_fusion", name]
     others.append("_ZN5jaxqr17reflectors_kernelILi64EEEv")
+    others.append("jaxqr::(anonymous namespace)::narrow_reflectors_kernel(jaxqr::(anonymous namespace)::Blocks)")
     others.append("void jaxqr::(anonymous namespace)::block_reflector_kernel<(int)64, (bool)1, (bool)1>(float *)")
     others += ["void jaxqr::(anonymous namespace)::lift_kernel<32>(float*)", "_ZN5jaxqr12stack_kernelEPKf"]
     others += [
@@ -37,26 +37,28 @@ def test_panel_kernel_is_read_from_its_name(name, kernel):
         "_ZN5jaxqr15tall_sum_kernelILi64",
     ]
     others.append("void jaxqr::(anonymous namespace)::tall_subtract_kernel<(int)64>(Operands)")
-    expected = ["block_reflector", kernel, "reflectors", "block_reflector", "lift", "stack"]
+    expected = ["block_reflector", kernel, "reflectors", "reflectors", "block_reflector", "lift", "stack"]
     expected += ["tall_project", "tall_sum", "tall_subtract"]
     assert tools.own_kernels(others) == expected
 
 
 def test_a_steps_kernel():
     assert tools.scheduled_kernel(Step(0, 32, 900, "cluster", (16, 4, 2), None)) == ("cluster", (16, 4))
-    assert tools.scheduled_kernel(Step(0, 32, 90, "cta", (8, 16, 2), None)) == ("cta", (8, 16, 2))
+    assert tools.scheduled_kernel(Step(0, 32, 90, "cta", (4, 8), None)) == ("cta", (4, 8))
 
 
 def test_a_steps_kernels_in_order():
-    cluster, cta, leaves = ("cluster", (16, 4)), ("cta", (8, 16, 2)), ("rows", (4, 16, 4))
+    cluster, cta, leaves = ("cluster", (16, 4)), ("cta", (4, 8)), ("cta", (4, 16))
     root = Step(0, 32, 900, "cluster", (16, 4, 2), None)
-    tall = Step(0, 32, 20_000, "tall", (4, 16, 4), "matmul", 80, root)
+    tall = Step(0, 32, 20_000, "tall", (4, 16), "matmul", 42, root)
     assert tools.scheduled_kernels(tall) == [leaves, "stack", cluster, "lift"]
     update = ["reflectors", "block_reflector"]
     of_tall = ["tall_project", "tall_sum", "tall_subtract"]
     assert tools.scheduled_kernels(replace(tall, update="fused")) == [leaves, "stack", cluster, "lift", *of_tall]
     assert tools.scheduled_kernels(replace(root, update="fused")) == [cluster, "block_reflector"]
-    assert tools.scheduled_kernels(Step(0, 32, 90, "cta", (8, 16, 2), "fused")) == [cta, *update]
+    assert tools.scheduled_kernels(Step(0, 8, 90, "cta", (4, 8), "fused")) == [cta, *update]
+    assert tools.scheduled_kernels(Step(0, 9, 90, "cta", (4, 8), "fused")) == [cta, "block_reflector"]
+    assert tools.scheduled_kernels(Step(0, 33, 900, "cluster", (16, 4, 2), "fused")) == [cluster, *update]
     ahead = replace(root, update="fused", look_ahead=True)
     assert tools.scheduled_kernels(ahead) == [cluster, "block_reflector", "block_reflector"]
     assert tools.scheduled_kernels(Step(0, 5, 20_000, "jax", None, None)) == []

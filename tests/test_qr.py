@@ -185,7 +185,7 @@ def test_new_blocks_between_those_of_the_factorization(m, n, columns):
     cta = functools.partial(Step, regime="cta", variant=drivers.covering_variant(m, 24))
     root = Step(0, 32, 192, "cta", drivers.covering_variant(1, 1), None)
     steps = (
-        Step(0, 32, m, "tall", (4, 16, 4), "fused", 5, root),
+        Step(0, 32, m, "tall", (4, 8), "fused", 5, root),
         Step(32, 40, m - 32, "jax", None, "matmul"),
         cta(72, 24, m - 72, update="fused"),
         cta(96, 10, m - 96, update="matmul"),

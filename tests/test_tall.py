@@ -16,7 +16,7 @@ from tests import drivers, matrices
 from tests.reference import assert_same_bits
 
 CLASSES = tuple(matrices.CLASSES)
-LEAF = (4, 16, 4)  # the rows kernel for leaves; the CPU has one for all
+LEAF = (4, 8)  # the CTA kernel for leaves; the CPU has one for all
 
 
 def panel_step(rows: int, width: int) -> Step:

@@ -66,7 +66,7 @@ def call_panel_with_halves(
     aliased = in_place if aliased is None else aliased
     call = jax.ffi.ffi_call("jaxqr_panel", results, input_output_aliases={0: 0} if aliased else None)
     place = {"offset": np.int64(offset), "width": np.int64(width)}
-    return tuple(map(np.array, call(a, **place, regime="cta", variant=np.array([8, 4, 1]), in_place=in_place)))
+    return tuple(map(np.array, call(a, **place, regime="cta", variant=np.array([4, 4]), in_place=in_place)))
 
 
 def call_panel(a, offset, width, **options):
@@ -93,7 +93,7 @@ def call_block_reflector(h, t, offset, width, first, last, src=None, **options):
 
 
 def call_look_ahead(
-    h, t, offset, width, next_width, src=None, scales=None, *, with_t=True, variant=(8, 4, 1), shapes=None
+    h, t, offset, width, next_width, src=None, scales=None, *, with_t=True, variant=(4, 4), shapes=None
 ):
     """`(h, scales, tau, t, halves)`; `shapes` takes the place of the results' own."""
     batch, m, n = h.shape
@@ -342,7 +342,7 @@ def call_leaves(a, offset, width, leaves, *, in_place=True, stack_rows=None):
     shapes = a.shape, (batch, leaves, width), (batch, (1 + leaves) * width if stack_rows is None else stack_rows, width)
     results = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
     call = jax.ffi.ffi_call("jaxqr_leaves", results, input_output_aliases={0: 0} if in_place else None)
-    return tuple(map(np.array, call(a, offset=np.int64(offset), variant=np.array([4, 32, 1]), in_place=in_place)))
+    return tuple(map(np.array, call(a, offset=np.int64(offset), variant=np.array([4, 8]), in_place=in_place)))
 
 
 def call_lift(h, tau, stack, offset):
@@ -748,8 +748,7 @@ def test_module_says_what_it_contains():
     kernels = _native.kernels()
     assert {regime: {len(row) for row in rows} for regime, rows in kernels.items()} == {
         "tiny": {5},
-        "rows": {3},
-        "cta": {4},
+        "cta": {3},
         "cluster": {3},
     }
     for rows in kernels.values():

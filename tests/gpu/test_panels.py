@@ -12,13 +12,13 @@ import pytest
 from jaxqr import Step, _native, _targets
 from jaxqr.verify import as_good_as_lapack, fp32_grade, measures
 from tests import matrices
-from tests.drivers import shared_bytes
+from tests.drivers import CTA_KERNELS, takes
 from tests.gpu.tools import into_poison, launched_kernels, own_kernels, scheduled_kernel
 from tests.reference import EPS, assert_good_at_any_scale, assert_same_bits, block_measures, larft
 
 pytestmark = pytest.mark.gpu
 MAX_T_WIDTH = 64
-SHARED_BYTES = 227 * 1024
+SHARED_KIB = 227
 NAMES = (
     "dense", "graded_columns", "rank_deficient", "duplicate_columns", "near_rank", "row_graded", "near_collinear",
     "upper_triangular", "zero_column", "min_index", "exponential", "squared_exponential",
@@ -62,16 +62,13 @@ def panels() -> list[Panel]:
         widest = min(column_lanes * cols_per_lane, capacity)
         edges = [(capacity, widest), (capacity - 1, widest - 1), (widest, widest), (capacity, 1), (3, 2), (1, 1)]
         sizes.append(("tiny", variant, [(rows, width, 0, 0) for rows, width in edges]))
-    for variant in kernels["rows"]:
-        cols_per_lane, rows_per_lane, warps = variant
-        sizes.append(("rows", variant, edges_of(4 * rows_per_lane * warps, 8 * cols_per_lane, 8)))
-    for row_lanes, rows_per_lane, cols_per_lane, max_warps in kernels["cta"]:
-        capacity, of_a_warp = row_lanes * rows_per_lane, 32 // row_lanes * cols_per_lane
-        widest = min(capacity, of_a_warp * max_warps)
-        while shared_bytes(capacity, widest) > SHARED_BYTES:
+    for kernel in CTA_KERNELS:
+        capacity, of_a_warp = kernel.rows, kernel.cols_per_warp
+        widest = min(capacity, of_a_warp * kernel.max_warps)
+        while not takes(kernel, capacity, widest, SHARED_KIB):
             widest -= 1
-        edges = edges_of(capacity, widest, of_a_warp)
-        sizes.append(("cta", (row_lanes, rows_per_lane, cols_per_lane), edges))
+        edges = edges_of(capacity, widest, of_a_warp) + cta_edges_of(capacity, widest, of_a_warp)
+        sizes.append(("cta", kernel.variant, edges))
     for (rows_per_lane, cols_per_lane, max_warps), blocks in zip(
         kernels["cluster"], itertools.cycle((2, 8, 4)), strict=False
     ):
@@ -105,6 +102,26 @@ def edges_of(capacity: int, widest: int, of_a_warp: int) -> list[tuple[int, int,
         (1, 1, 5, 3),
         (2, 2, 0, 0),
         (min(capacity, 3 * of_a_warp), max(1, min(with_t, 2 * of_a_warp - 1)), 8, 5),
+    ]
+
+
+def cta_edges_of(capacity: int, widest: int, of_a_warp: int) -> list[tuple[int, int, int, int]]:
+    """More of the same: rows and columns that are no whole words, and widths about where the kernel makes T itself."""
+    with_t = min(widest, MAX_T_WIDTH)
+    return [
+        (capacity, with_t, 2, 2),  # whole words in every row, but at no multiples of 16 bytes
+        (capacity, with_t - 3, 4, 7),  # whole words in the matrix, but not in the panel
+        (capacity - 5, with_t - 3, 0, 0),
+        (capacity // 2 + 1, with_t - 2, 5, 2),
+        (capacity // 2, with_t - 4, 8, 4),  # whole words, and in the halves the last one half empty
+        (capacity, 8, 4, 0),
+        (capacity - 1, 9, 6, 1),
+        (capacity - 33, 12, 4, 4),
+        (capacity // 2 - 1, 4 * of_a_warp, 3, 2),
+        (capacity - 2, of_a_warp, 1, 3),
+        (capacity, widest - 1, 4, 1),  # as wide as any, without T where that is more than get it
+        (widest, widest, 3, 2),
+        (min(capacity, widest + 1), widest - 3, 4, 3),
     ]
 
 
@@ -220,7 +237,8 @@ def test_bad_values_stay_in_their_matrix_and_right_of_their_column(panel: Panel)
 
 
 def test_each_kernel_launches_itself():
-    runs = list({(panel.regime, panel.variant): panel for panel in PANELS if panel.rows == panel.width == 1}.values())
+    smallest = {(panel.regime, panel.variant): panel for panel in PANELS if panel.rows == panel.width == 1}
+    runs = [*smallest.values(), *ONE_EACH]
     matrices_of = {panel: jnp.zeros((2, *panel.shape), jnp.float32) for panel in runs}
 
     def run():
@@ -229,6 +247,7 @@ def test_each_kernel_launches_itself():
     run()
     expected: list[object] = []
     for panel in runs:
-        step = Step(0, 1, 1, panel.regime, panel.variant, "fused" if panel.with_t else None)
+        update = "fused" if panel.with_t else None
+        step = Step(0, panel.width, panel.rows, panel.regime, panel.variant, update)
         expected += [scheduled_kernel(step)] + ["reflectors"] * (step.launches == 3)
     assert own_kernels(launched_kernels(run)) == expected

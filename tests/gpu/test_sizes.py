@@ -62,7 +62,7 @@ def test_more_than_2_to_the_31_elements(cuda_device, shape):
     assert repeats_equal_the_first(tau).all()
 
 
-@pytest.mark.parametrize("shape", [(2, 2049, 20), (40_000, 5), (3, 5000, 100), (40_000, 50)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 1025, 20), (2, 2049, 20), (40_000, 5), (3, 5000, 100), (40_000, 50)], ids=str)
 def test_tall_matrices(shape):
     """pytorch#107222, among others: rows that no thread block or cluster holds."""
     a = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import jaxqr
-from jaxqr import Schedule, Step, _blocked, _native, _targets, schedule_for
+from jaxqr import Schedule, Step, _blocked, _targets, schedule_for
+from jaxqr._kernels import MAX_TALL_WIDTH, CtaKernel
 from tests import matrices
-from tests.drivers import covering_variant
+from tests.drivers import CTA_KERNELS, covering_variant
 from tests.gpu.tools import assert_fp32_grade, launched_kernels, own_kernels, same_bits, scheduled_kernels
 from tests.reference import apply_qt, assert_same_bits
 
 pytestmark = pytest.mark.gpu
 factor = jax.jit(jaxqr.geqrf)
-ROWS_KERNELS = _native.kernels()["rows"]
 
 
 def tall_step(m: int, width: int, variant: tuple[int, ...], leaves: int) -> Step:
@@ -33,16 +33,15 @@ def by_step(a: jax.Array, step: Step, overwrite_a: bool = False):
     return _blocked.factor(a, schedule, precision=jax.lax.Precision.HIGHEST, overwrite_a=overwrite_a)
 
 
-@pytest.mark.parametrize("variant", ROWS_KERNELS, ids=str)
+@pytest.mark.parametrize("kernel", CTA_KERNELS, ids=lambda kernel: "x".join(map(str, kernel.variant)))
 @pytest.mark.parametrize("leaves", [1, 3])
-def test_each_kernel_at_its_edges(variant, leaves):
+def test_each_kernel_at_its_edges(kernel: CtaKernel, leaves: int):
     """The most rows and columns, uneven leaves, and rows that are not aligned."""
-    cols_per_lane, rows_per_lane, warps = variant
-    most, widest = 4 * rows_per_lane * warps, 8 * cols_per_lane
+    most, widest = kernel.rows, min(kernel.cols_per_warp * kernel.max_warps, MAX_TALL_WIDTH)
     for width in (widest, widest - 3, 10):
         most_below = leaves * (most // width * width)
         for m in (width + most_below, width + most_below - 1, width + leaves * width + 1):
-            step = tall_step(m, width, variant, leaves)
+            step = tall_step(m, width, kernel.variant, leaves)
             a = matrices.batch(m, width)
             h, tau = by_step(a, step)
             assert_fp32_grade(a, np.asarray(h), np.asarray(tau), matrices.CLASSES)
@@ -175,8 +174,8 @@ def test_an_update_of_every_matrix_of_a_batch_is_as_alone():
 
 
 def test_the_launched_kernels_are_the_scheduled_ones_by_hand():
-    step = tall_step(700, 20, (4, 16, 4), 4)
-    steps = replace(step, update="fused"), replace(tall_step(680, 20, (4, 16, 4), 4), offset=20)
+    step = tall_step(700, 20, (4, 8), 4)
+    steps = replace(step, update="fused"), replace(tall_step(680, 20, (4, 8), 4), offset=20)
     schedule = Schedule(700, 40, 2, "by hand", "float32", steps)
     a = jnp.asarray(matrices.normal(2, 700, 40))
     by_hand = functools.partial(_blocked.factor, precision=jax.lax.Precision.HIGHEST, overwrite_a=False)

@@ -15,9 +15,9 @@ from jaxqr._kernels import makes_reflectors_apart
 from jaxqr.schedule import Step
 from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
 
-# Demangled (`panel_kernel<8, 4, 1, 8>`, by some `panel_kernel<(int)8, …>`) or not (`panel_kernelILi8ELi4E…`).
-_PANEL_KERNEL = re.compile(r"(tiny_|rows_panel_|cluster_panel_|panel_)kernel(?:<([^>]*)>|I((?:Li\d+E)+)E)")
-_REGIMES = {"tiny_": "tiny", "rows_panel_": "rows", "panel_": "cta", "cluster_panel_": "cluster"}
+# Demangled (`panel_kernel<4, 8, 16>`, by some `panel_kernel<(int)4, …>`) or not (`panel_kernelILi4ELi8E…`).
+_PANEL_KERNEL = re.compile(r"(tiny_|cluster_panel_|panel_)kernel(?:<([^>]*)>|I((?:Li\d+E)+)E)")
+_REGIMES = {"tiny_": "tiny", "panel_": "cta", "cluster_panel_": "cluster"}
 
 Kernel = tuple[str, tuple[int, ...]]
 """A panel kernel's regime, and the numbers of its variant that its name has: not a cluster's number of blocks."""
@@ -28,13 +28,13 @@ def panel_kernel(kernel_name: str) -> Kernel:
     match = _PANEL_KERNEL.search(kernel_name)
     assert match, kernel_name
     regime, numbers = _REGIMES[match[1]], tuple(map(int, re.findall(r"\d+", match[2] or match[3])))
-    return regime, numbers[: {"tiny": 5, "rows": 3, "cta": 3, "cluster": 2}[regime]]
+    return regime, numbers[: {"tiny": 5, "cta": 2, "cluster": 2}[regime]]
 
 
 def scheduled_kernel(step: Step) -> Kernel:
     """The panel kernel of a step, of its leaves in regime "tall"."""
     assert step.variant is not None
-    regime = "rows" if step.regime == "tall" else step.regime
+    regime = "cta" if step.regime == "tall" else step.regime
     return regime, step.variant[:2] if regime == "cluster" else step.variant
 
 
