@@ -677,14 +677,18 @@ int templates(int64_t part, int64_t parts) {
   const int64_t shared_limit = shared_bytes_limit();
   std::vector<std::function<void()>> checks;
   for (const Kernel& kernel : compiled_kernels()) {
-    const int64_t width = std::min(kernel.rows, kernel.columns), batch = kernel.name.regime == "cluster" ? 1 : 3;
-    const PanelShape of_panel{batch, kernel.rows + 6, width + 9, 6, width},
-        of_matrix{batch, kernel.rows, width, 0, width};
-    for (const auto& [shape, has_t] : {std::pair{of_panel, true}, {of_panel, false}, {of_matrix, false}}) {
+    const int64_t width = std::min(kernel.rows, kernel.columns), batch = kernel.name.regime == "cluster" ? 1 : 3,
+                  with_t = std::min(width, jaxqr::kMaxReflectorsWidth);
+    const std::pair<PanelShape, bool> cases[] = {
+        {{batch, kernel.rows + 6, with_t + 9, 6, with_t}, true},
+        {{batch, kernel.rows + 6, width + 9, 6, width}, false},
+        {{batch, kernel.rows, width, 0, width}, false},
+    };
+    for (const auto& [shape, has_t] : cases) {
       const PanelKernel found = jaxqr::panel_kernel(kernel.name, shape, has_t);
       if (found.mismatch != nullptr || found.shared_bytes > shared_limit) continue;
       checks.push_back([=, shape = shape, has_t = has_t] { check_panel(kernel.name, shape, has_t, true); });
-      break;
+      if (!has_t || width == with_t) break;
     }
   }
   // Widths of 32 and of 64 columns; aligned ones by one thread block a strip, by clusters, and others.
@@ -701,13 +705,13 @@ int templates(int64_t part, int64_t parts) {
     checks.push_back([=] { check_tall_update({2, 603, width + 43, 3, width}, true, true); });
   }
   checks.push_back([=] { check_reflectors(300, 8, 0, {8}, false); });
-#define JAXQR_LEAVES(cols_per_warp, rows_per_lane, max_warps)                                                  \
-  {                                                                                                            \
-    const int64_t rows = 32 * (rows_per_lane), width = std::min<int64_t>(32, (cols_per_warp) * (max_warps));   \
-    const jaxqr::LeavesShape shape{2, 3 + width + 2 * (rows / width) * width, width + 6, 3, width, 2};         \
-    const jaxqr::PanelVariant variant{cols_per_warp, rows_per_lane};                                           \
-    if (!jaxqr::panel_variant_mismatch(variant, shape) && jaxqr::lift_shared_bytes(shape) <= shared_limit)     \
-      checks.push_back([=] { check_tall(shape, variant, true); });                                             \
+#define JAXQR_LEAVES(cols_per_warp, rows_per_lane, max_warps)                                                \
+  {                                                                                                          \
+    const int64_t rows = 32 * (rows_per_lane), width = std::min<int64_t>(32, (cols_per_warp) * (max_warps)); \
+    const jaxqr::LeavesShape shape{2, 3 + width + 2 * (rows / width) * width, width + 6, 3, width, 2};       \
+    const jaxqr::PanelVariant variant{cols_per_warp, rows_per_lane};                                         \
+    if (!jaxqr::panel_variant_mismatch(variant, shape) && jaxqr::lift_shared_bytes(shape) <= shared_limit)   \
+      checks.push_back([=] { check_tall(shape, variant, true); });                                           \
   }
   JAXQR_PANEL_VARIANTS(JAXQR_LEAVES)
 #undef JAXQR_LEAVES
@@ -909,7 +913,8 @@ int sweep() {
 int usage() {
   std::fprintf(
       stderr,
-      "usage: jaxqr_driver check [REGIME] | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t REGIME "
+      "usage: jaxqr_driver check [REGIME] | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t "
+      "REGIME "
       "NUMBER... | update BATCH M N "
       "OFFSET WIDTH [scales|remake] | ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER... | reflectors BATCH M N WIDTH "
       "COUNT | "

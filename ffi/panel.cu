@@ -53,11 +53,11 @@ bool same(const PanelVariant& variant, int64_t cols_per_warp, int64_t rows_per_l
 }
 
 const char* mismatch(const PanelVariant& variant, int64_t rows, int64_t width) {
-#define JAXQR_CHECK(cols_per_warp, rows_per_lane, max_warps)                                                    \
-  if (same(variant, cols_per_warp, rows_per_lane)) {                                                            \
-    if (rows > 32 * (rows_per_lane)) return "the variant does not hold that many rows";                         \
-    if (width > (cols_per_warp) * (max_warps)) return "the variant does not hold that many columns";            \
-    return nullptr;                                                                                             \
+#define JAXQR_CHECK(cols_per_warp, rows_per_lane, max_warps)                                         \
+  if (same(variant, cols_per_warp, rows_per_lane)) {                                                 \
+    if (rows > 32 * (rows_per_lane)) return "the variant does not hold that many rows";              \
+    if (width > (cols_per_warp) * (max_warps)) return "the variant does not hold that many columns"; \
+    return nullptr;                                                                                  \
   }
   JAXQR_PANEL_VARIANTS(JAXQR_CHECK)
 #undef JAXQR_CHECK
@@ -94,14 +94,14 @@ int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width, bool has_
   return 0;
 }
 
-cudaError_t launch_panel(const PanelVariant& variant, const PanelShape& shape, const float* src, float* h,
-                                 float* tau, float* t, __half* halves, cudaStream_t stream) {
+cudaError_t launch_panel(const PanelVariant& variant, const PanelShape& shape, const float* src, float* h, float* tau,
+                         float* t, __half* halves, cudaStream_t stream) {
   return launch_variant(variant, shape, shape.offset, RowSplit(shape.m - shape.offset, 1, 1), src, h, tau, t, halves,
                         stream);
 }
 
 cudaError_t launch_panel_leaves(const PanelVariant& variant, const LeavesShape& shape, const float* src, float* h,
-                                  float* tau, cudaStream_t stream) {
+                                float* tau, cudaStream_t stream) {
   const PanelShape panel{shape.batch, shape.m, shape.n, shape.offset, shape.width};
   return launch_variant(variant, panel, shape.offset + shape.width, shape.split(), src, h, tau, nullptr, nullptr,
                         stream);

@@ -71,7 +71,7 @@ constexpr bool kFewRegisters = false;
 // CTA i + `ahead` follows where CTA i has been.
 template <int kCols, int kRows, int kMaxWarps>
 __global__ void __launch_bounds__(32 * kMaxWarps,
-                                  kFewRegisters && kMaxWarps <= 16 && kCols * kRows * kMaxWarps <= 512 ? 2 : 1)
+                                  kFewRegisters&& kMaxWarps <= 16 && kCols * kRows * kMaxWarps <= 512 ? 2 : 1)
     panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out, int64_t matrix_stride,
                  int64_t row_stride, RowSplit split, int width, int ahead) {
   constexpr int kItems = kRows / 4, kHeight = 32 * kRows, kMaxWidth = kCols * kMaxWarps;
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps,
     ptx::mbarrier_init(&shared.multiplied[warp], 32 * max(warp, 1));
     ptx::mbarrier_init(&shared.extended[warp], 32);
   }
-  // A row's words of four columns lie in shared memory permuted, word i at i ^ row % 8, or a part of that where a row has
-  // fewer, so that those of neighbouring rows are in different banks.
+  // A row's words of four columns lie in shared memory permuted, word i at i ^ row % 8, or a part of that where a row
+  // has fewer, so that those of neighbouring rows are in different banks.
   const int words = warps * kCols / 4, swizzle = ((words & -words) - 1) & 7;
   const auto word_of_row = [&](int row, int word) {
     return reflectors + row * (4 * words) + (word ^ (row & swizzle)) * 4;
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps,
   // Sums over all rows of x·c for this warp's columns: lane l returns that of column l / kLanesASum.
   constexpr int kLanesASum = 32 / kCols;
   const auto sums_of_lane = [&](float (&sums)[kCols], const float (&x)[kRows]) {
-    constexpr int kChains = kRows <= 4 ? 1 : kRows <= 8 ? 2 : 4;  // long ones would round with a bias on smooth columns
+    constexpr int kChains = kRows <= 8 ? 1 : kRows <= 16 ? 2 : 4;  // of at most eight products
 #pragma unroll
     for (int c = 0; c < kCols; ++c) {
       float chains[kChains];
@@ -279,8 +279,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps,
         const bool later = c < kCols - j;  // or a reflector already, times which this one is for T
         const float projection = fmaf(reflector.inverse, __shfl_sync(kFullWarp, own_sum, kLanesASum * c), pivot[c]);
         const float coefficient = later ? reflector.neg_inverse_beta * projection : 0.0f;
-        if (t_out != nullptr && !later && lane == 0)
-          squares.products[first + c - kCols + j][k] = projection;
+        if (t_out != nullptr && !later && lane == 0) squares.products[first + c - kCols + j][k] = projection;
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           a[c - 1][r] = a[c][r];
@@ -295,11 +294,11 @@ __global__ void __launch_bounds__(32 * kMaxWarps,
   if (kPivotRows == 1 || first < 32)
     factor(std::integral_constant<int, 0>{});
   else if (kPivotRows == 2 || first < 64)
-    factor(std::integral_constant<int, kPivotRows < 2 ? 0 : 1>{});
+    factor(std::integral_constant < int, kPivotRows<2 ? 0 : 1>{});
   else if (first < 96)
-    factor(std::integral_constant<int, kPivotRows < 3 ? 0 : 2>{});
+    factor(std::integral_constant < int, kPivotRows<3 ? 0 : 2>{});
   else
-    factor(std::integral_constant<int, kPivotRows < 4 ? 0 : 3>{});
+    factor(std::integral_constant < int, kPivotRows<4 ? 0 : 3>{});
 
   // T's rows lane and 32 + lane in this warp's columns.
   const auto extend_t = [&] {
@@ -425,8 +424,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps,
       }
     }
     const auto split_from = [&](int c) {
-      return jaxqr::split({values[c] * kReflectorScale, values[c + 1] * kReflectorScale, values[c + 2] * kReflectorScale,
-                    values[c + 3] * kReflectorScale});
+      return jaxqr::split({values[c] * kReflectorScale, values[c + 1] * kReflectorScale,
+                           values[c + 2] * kReflectorScale, values[c + 3] * kReflectorScale});
     };
     const SplitQuad first_quad = split_from(0), second_quad = split_from(4);
     __half* const parts = halves + int64_t{row} * 2 * pitch;

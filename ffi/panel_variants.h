@@ -7,10 +7,10 @@
 #define JAXQR_FFI_PANEL_VARIANTS_H_
 
 #define JAXQR_PANEL_VARIANTS(X) \
-  X(4, 4, 32)                     \
-  X(4, 8, 16)                     \
-  X(4, 12, 16)                    \
-  X(4, 16, 16)                    \
+  X(4, 4, 32)                   \
+  X(4, 8, 16)                   \
+  X(4, 12, 16)                  \
+  X(4, 16, 16)                  \
   X(4, 32, 8)
 
 #endif  // JAXQR_FFI_PANEL_VARIANTS_H_

@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
 
 // The same for blocks of at most eight columns, whose few roundings do not average out: a thread takes whole rows, and
 // VᵀV and T are float64 until T is written.
-constexpr int kNarrow = 8;
+constexpr int kNarrow = kNarrowReflectors;
 
 __global__ void __launch_bounds__(kThreads)
     narrow_reflectors_kernel(const __grid_constant__ Blocks blocks, const float* h, const float* tau,

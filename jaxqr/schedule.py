@@ -295,9 +295,14 @@ def _with_look_ahead(step: Step, next_step: Step, n: int, batch: int, device: De
 def _tall_steps(m: int, n: int, offset: int, batch: int, device: Device, fused: bool) -> Iterator[tuple[float, Step]]:
     """Tall panels at ``offset`` with the update that follows them, and their times together."""
     rows, left = m - offset, min(m, n) - offset
-    for width in sorted({min(width, left) for width in (32, MAX_TALL_WIDTH)}):
+    narrowest, *wider = sorted({min(width, left) for width in (32, MAX_TALL_WIDTH)})
+    for width in (narrowest, *wider):
         seconds, panel = _tall_panel(rows, width, batch, device)
         columns = n - offset - width
+        # As for other panels, all workspace stays within half the matrix, as far as there is a choice.
+        workspace = panel._tree_floats + (tall_update_floats(rows, width, columns) if columns else 0) + min(m, n)
+        if fused and width > narrowest and 2 * workspace > m * n:
+            continue
         if not columns:
             yield seconds, replace(panel, offset=offset)
             continue

@@ -102,6 +102,13 @@ def test_workspace_is_at_most_half_the_input(shape, batch):
     assert schedule.workspace_bytes <= 4 * batch * np.prod(shape) / 2
 
 
+@pytest.mark.parametrize("device_kind", SHARED_BYTES)
+@pytest.mark.parametrize("m", [1025, 1030, 1500, 1700, 8193])
+def test_workspace_of_tall_panels_is_at_most_half_the_input(device_kind, m):
+    for n in (10, 33, 64, 70, 100, 300, 1024):
+        assert schedule_for(m, n, 1, device_kind).workspace_bytes <= 4 * m * n / 2, n
+
+
 @pytest.mark.parametrize(("device_kind", "max_rows"), [("H200", MAX_CLUSTER_ROWS), ("A100", MAX_BLOCK_ROWS)])
 def test_own_panels_wherever_a_kernel_holds_the_rows(device_kind, max_rows):
     for m in (1, 100, max_rows):
