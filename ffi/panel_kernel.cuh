@@ -4,7 +4,8 @@
 // Ownership. Warp w holds the columns kCols·w … of the panel. Lane l holds, of each of them, the rows l + 32·r. The
 // pivots of a warp have one r, a constant in the code (of which there are as many copies as r takes values). While a
 // warp factors its columns they move up by one with each reflector, the first one behind the last, so that the column
-// in work is always the first: the code is a loop over all of them, as straight code waits for instructions.
+// in work is always the first. That is for a loop, which long code has to be: code that runs once waits for
+// instructions.
 //
 // A pipeline. The warps do not take turns with each reflector: a warp first applies the reflectors of the warps before
 // it, as they come, and then factors its own columns alone, with shuffles in place of barriers, and publishes each
@@ -61,17 +62,18 @@ struct PanelSquares {
   float t[kSide][kSide];          // [k][i], i ≤ k, zeros elsewhere
 };
 
-// Whether the compiler needs no more registers than two CTAs of a variant leave each other.
+// CTAs that share an SM's registers at the least: two where the compiler needs no more than that leaves.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-constexpr bool kFewRegisters = true;
+template <int kCols, int kRows, int kMaxWarps>
+constexpr int kPanelResident = kMaxWarps <= 16 && kCols * kRows * kMaxWarps <= 512 ? 2 : 1;
 #else
-constexpr bool kFewRegisters = false;
+template <int kCols, int kRows, int kMaxWarps>
+constexpr int kPanelResident = 1;
 #endif
 
 // CTA i + `ahead` follows where CTA i has been.
 template <int kCols, int kRows, int kMaxWarps>
-__global__ void __launch_bounds__(32 * kMaxWarps,
-                                  kFewRegisters&& kMaxWarps <= 16 && kCols * kRows * kMaxWarps <= 512 ? 2 : 1)
+__global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, kMaxWarps>))
     panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out, int64_t matrix_stride,
                  int64_t row_stride, RowSplit split, int width, int ahead) {
   constexpr int kItems = kRows / 4, kHeight = 32 * kRows, kMaxWidth = kCols * kMaxWarps;
@@ -294,11 +296,11 @@ __global__ void __launch_bounds__(32 * kMaxWarps,
   if (kPivotRows == 1 || first < 32)
     factor(std::integral_constant<int, 0>{});
   else if (kPivotRows == 2 || first < 64)
-    factor(std::integral_constant < int, kPivotRows<2 ? 0 : 1>{});
+    factor(std::integral_constant<int, (kPivotRows < 2 ? 0 : 1)>{});
   else if (first < 96)
-    factor(std::integral_constant < int, kPivotRows<3 ? 0 : 2>{});
+    factor(std::integral_constant<int, (kPivotRows < 3 ? 0 : 2)>{});
   else
-    factor(std::integral_constant < int, kPivotRows<4 ? 0 : 3>{});
+    factor(std::integral_constant<int, (kPivotRows < 4 ? 0 : 3)>{});
 
   // T's rows lane and 32 + lane in this warp's columns.
   const auto extend_t = [&] {
