@@ -15,7 +15,7 @@ template <int kCols, int kRows, int kMaxWarps>
 int shared_bytes_of(int64_t width, bool has_t) {
   const int warps = static_cast<int>((width + kCols - 1) / kCols);
   return static_cast<int>(sizeof(PanelScalars<kCols * kMaxWarps, kMaxWarps>)) + 4 * warps * kCols * 32 * kRows +
-         (has_t ? static_cast<int>(sizeof(PanelSquares)) : 0);
+         (has_t ? 4 * kProductsSide * kProductsSide : 0);
 }
 
 // From row `first_row` on, the rows of the panel's columns as `split` says.

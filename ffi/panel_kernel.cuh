@@ -13,11 +13,12 @@
 // from one reduction of raw dot products (LAPACK slarfg, slarf):
 //     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
 //
-// T, where wanted, is made by warps that have done with their own columns (LAPACK slarft): they keep V there, multiply
-// each later reflector with it, and for its own columns, whose products come with their factorization, each warp
-// extends T by T₁₂ = -T₁₁·(V₁ᵀ·V₂)·T₂₂, column by column.
+// T, where wanted, is made by warps that have done with their own columns: they keep V there and multiply each later
+// reflector with it. (The products of their own come with their factorization.) Each warp makes its own columns of T,
+// by substitution in (I + diag(tau)·N)·T = diag(tau), N being VᵀV above its diagonal. LAPACK's slarft, which makes
+// each column from those before it, has up to twice the error on smooth columns.
 //
-// Synchronization. One mbarrier a reflector, an arrival by the warp that made it; for T two more a warp. Each is used
+// Synchronization. One mbarrier a reflector, an arrival by the warp that made it; for T one more a warp. Each is used
 // once, and reflectors stay in shared memory, so that nobody waits for a place. A warp waits only for what warps before
 // it do unconditionally, and for products which those make of reflectors that are there: every wait ends, whatever the
 // data are.
@@ -29,7 +30,7 @@
 // column below its pivot and all later ones become NaN, rows above a pivot are never touched.
 //
 // Resources. (kCols + 1)·kRows registers a lane for columns and x; in shared memory all reflectors at full height,
-// where before them the panel's rows come in, and for T a square and a square of sums.
+// where before them the panel's rows come in, and for T a square.
 #ifndef JAXQR_FFI_PANEL_KERNEL_CUH_
 #define JAXQR_FFI_PANEL_KERNEL_CUH_
 
@@ -51,16 +52,11 @@ namespace jaxqr {
 template <int kMaxWidth, int kMaxWarps>
 struct __align__(16) PanelScalars {
   float tau[kMaxWidth], unscale[kMaxWidth];
-  uint64_t published[kMaxWidth];                        // mbarriers: of a reflector,
-  uint64_t multiplied[kMaxWarps], extended[kMaxWarps];  // and of a warp: VᵀV above its columns; T up to them
+  uint64_t published[kMaxWidth], multiplied[kMaxWarps];  // mbarriers: of a reflector; of VᵀV up to a warp's columns
 };
 
-// T and VᵀV above its diagonal, of panels that get them.
-struct PanelSquares {
-  static constexpr int kSide = 64, kPitch = kSide + 4;
-  float products[kSide][kPitch];  // [i][k], i < k
-  float t[kSide][kSide];          // [k][i], i ≤ k, zeros elsewhere
-};
+// Columns of the widest panel that gets T.
+constexpr int kProductsSide = 64;
 
 // CTAs that share an SM's registers at the least: two where the compiler needs no more than that leaves.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -86,7 +82,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   Scalars& shared = *reinterpret_cast<Scalars*>(shared_memory);
   float* const reflectors = reinterpret_cast<float*>(shared_memory + sizeof(Scalars));
   const int warps = blockDim.x / 32;
-  PanelSquares& squares = *reinterpret_cast<PanelSquares*>(reflectors + warps * kCols * kHeight);
+  float (*const products)[kProductsSide] =  // VᵀV above its diagonal, [k][i] for i < k
+      reinterpret_cast<float (*)[kProductsSide]>(reflectors + warps * kCols * kHeight);
 
   const int lane = threadIdx.x % 32, warp = __shfl_sync(kFullWarp, threadIdx.x / 32, 0);
   const int first = kCols * warp;  // of this warp's columns
@@ -99,10 +96,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
 
   // By all warps, as those of a warp take turns.
   if (lane < kCols) ptx::mbarrier_init(&shared.published[first + lane], 32);
-  if (t_out != nullptr && lane == 0) {
-    ptx::mbarrier_init(&shared.multiplied[warp], 32 * max(warp, 1));
-    ptx::mbarrier_init(&shared.extended[warp], 32);
-  }
+  if (t_out != nullptr && lane == 0) ptx::mbarrier_init(&shared.multiplied[warp], 32 * max(warp, 1));
   // A row's words of four columns lie in shared memory permuted, word i at i ^ row % 8, or a part of that where a row
   // has fewer, so that those of neighbouring rows are in different banks.
   const int words = warps * kCols / 4, swizzle = ((words & -words) - 1) & 7;
@@ -281,7 +275,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
         const bool later = c < kCols - j;  // or a reflector already, times which this one is for T
         const float projection = fmaf(reflector.inverse, __shfl_sync(kFullWarp, own_sum, kLanesASum * c), pivot[c]);
         const float coefficient = later ? reflector.neg_inverse_beta * projection : 0.0f;
-        if (t_out != nullptr && !later && lane == 0) squares.products[first + c - kCols + j][k] = projection;
+        if (t_out != nullptr && !later && lane == 0) products[k][first + c - kCols + j] = projection;
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           a[c - 1][r] = a[c][r];
@@ -302,44 +296,40 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   else
     factor(std::integral_constant<int, (kPivotRows < 4 ? 0 : 3)>{});
 
-  // T's rows lane and 32 + lane in this warp's columns.
-  const auto extend_t = [&] {
-    if (warp > 0) {
-      ptx::mbarrier_wait_first_phase(&shared.multiplied[warp]);
-      ptx::mbarrier_wait_first_phase(&shared.extended[warp - 1]);
-    }
-    float sums[2][kCols] = {};
-    const bool second = first >= 32;  // whether there are rows of the second half above these columns'
-#pragma unroll 4
-    for (int l = 0; l < first; ++l) {
-      const float t = squares.t[l][lane], second_t = second ? squares.t[l][32 + lane] : 0.0f;
+  // T's columns of this warp, of which lane l has the rows l and 32 + l.
+  const auto make_t = [&] {
+    if (warp > 0) ptx::mbarrier_wait_first_phase(&shared.multiplied[warp]);
+    float tau[2], sums[2][kCols] = {};
 #pragma unroll
-      for (int c = 0; c < kCols; c += 4) {
-        const float4 products = *reinterpret_cast<const float4*>(&squares.products[l][first + c]);
-        sums[0][c] = fmaf(t, products.x, sums[0][c]);
-        sums[0][c + 1] = fmaf(t, products.y, sums[0][c + 1]);
-        sums[0][c + 2] = fmaf(t, products.z, sums[0][c + 2]);
-        sums[0][c + 3] = fmaf(t, products.w, sums[0][c + 3]);
-        sums[1][c] = fmaf(second_t, products.x, sums[1][c]);
-        sums[1][c + 1] = fmaf(second_t, products.y, sums[1][c + 1]);
-        sums[1][c + 2] = fmaf(second_t, products.z, sums[1][c + 2]);
-        sums[1][c + 3] = fmaf(second_t, products.w, sums[1][c + 3]);
+    for (int half = 0; half < 2; ++half)
+      tau[half] = lane + 32 * half < first + kCols ? shared.tau[lane + 32 * half] : 0.0f;
+    // The sums of the rows above k get what row k adds, as its own are complete.
+    const auto substitute = [&](int k, auto half_of_k) {
+      constexpr int half = decltype(half_of_k)::value;
+      float coupled[half + 1];
+#pragma unroll
+      for (int i = 0; i <= half; ++i) coupled[i] = lane + 32 * i < k ? products[k][lane + 32 * i] : 0.0f;
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) {
+        const float above = __shfl_sync(kFullWarp, -tau[half] * sums[half][c], k - 32 * half);
+        const float t = k < first + c ? above : k == first + c ? shared.tau[k] : 0.0f;
+#pragma unroll
+        for (int i = 0; i <= half; ++i) sums[i][c] = fmaf(coupled[i], t, sums[i][c]);
       }
-    }
+    };
+    int k = first + kCols - 1;
+#pragma unroll 2
+    for (; k >= 32; --k) substitute(k, std::integral_constant<int, 1>{});
+#pragma unroll 2
+    for (; k > 0; --k) substitute(k, std::integral_constant<int, 0>{});
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int i = 32 * half + lane;
+      if (i >= width) continue;
       float t[kCols];
 #pragma unroll
-      for (int c = 0; c < kCols; ++c) {
-        const float tau = shared.tau[first + c];
-        float sum = sums[half][c];
-#pragma unroll
-        for (int l = 0; l < c; ++l) sum = fmaf(t[l], squares.products[first + l][first + c], sum);
-        t[c] = i == first + c ? tau : i < first + c ? -tau * sum : 0.0f;
-        squares.t[first + c][i] = t[c];
-      }
-      if (i >= width) continue;
+      for (int c = 0; c < kCols; ++c)
+        t[c] = i < first + c ? -tau[half] * sums[half][c] : i == first + c ? tau[half] : 0.0f;
       float* const place = t_out + int64_t{blockIdx.x} * width * width + i * width + first;
 #pragma unroll
       for (int c = 0; c < kCols; c += 4) {
@@ -353,12 +343,11 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
         }
       }
     }
-    ptx::mbarrier_arrive(&shared.extended[warp]);
   };
   const bool is_last = warp + 1 == warps;
   if (t_out != nullptr && !is_last) {
     __syncwarp();
-    extend_t();
+    make_t();
     // V's columns are zero where H's have R: no matter, as the later ones are too.
     for (int k = first + kCols; k < kCols * warps; k += 4) {
       float sums[4 * kCols];
@@ -370,7 +359,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
       }
       const float product = transposed_sum(sums, lane);
       const int index = lane / (kLanesASum / 4);
-      if (lane % (kLanesASum / 4) == 0) squares.products[first + index % kCols][k + index / kCols] = product;
+      if (lane % (kLanesASum / 4) == 0) products[k + index / kCols][first + index % kCols] = product;
       if ((k + 4) % kCols == 0) ptx::mbarrier_arrive(&shared.multiplied[k / kCols]);
     }
   }
@@ -392,7 +381,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   __syncthreads();
   for (int k = threadIdx.x; k < width; k += blockDim.x) tau_out[int64_t{blockIdx.x} * width + k] = shared.tau[k];
   const int writers = blockDim.x - (t_out != nullptr && warps > 1 ? 32 : 0);
-  if (t_out != nullptr && is_last) extend_t();
+  if (t_out != nullptr && is_last) make_t();
   if (static_cast<int>(threadIdx.x) >= writers) return;
   const bool whole = whole_words(h + corner);
   const int units = (width + 7) / 8, pitch = 8 * units;  // of eight columns

@@ -119,11 +119,11 @@ class CtaKernel:
         return 32 * self.rows_per_lane
 
     def _shared_bytes(self, panel: Panel) -> int:
-        """Scalars and barriers of the widest panel, whole warps' reflectors at full height, and for T two squares."""
-        scalars = self.max_warps * (16 * self.cols_per_warp + 16)
+        """Scalars and barriers of the widest panel, whole warps' reflectors at full height, and for T a square."""
+        scalars = self.max_warps * (16 * self.cols_per_warp + 8)
         reflectors = 4 * self.rows * self.cols_per_warp * math.ceil(panel.width / self.cols_per_warp)
-        squares = 4 * 64 * (64 + 68) if self._makes_t(panel) else 0
-        return scalars + reflectors + squares
+        products = 4 * MAX_FUSED_WIDTH**2 if self._makes_t(panel) else 0
+        return scalars + reflectors + products
 
     def _makes_t(self, panel: Panel) -> bool:
         return panel.with_reflectors and not makes_reflectors_apart(self.regime, panel.width)
