@@ -347,9 +347,10 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   const bool is_last = warp + 1 == warps;
   if (t_out != nullptr && !is_last) {
     __syncwarp();
-    make_t();
-    // V's columns are zero where H's have R: no matter, as the later ones are too.
-    for (int k = first + kCols; k < kCols * warps; k += 4) {
+    // V's columns are zero where H's have R: no matter, as the later ones are too. T's columns wait for products of
+    // other warps, which it would hold up to make them at once.
+    const int last = kCols * warps - 4, with_t = min(first + 3 * kCols - 4, last);
+    for (int k = first + kCols; k <= last; k += 4) {
       float sums[4 * kCols];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -361,6 +362,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
       const int index = lane / (kLanesASum / 4);
       if (lane % (kLanesASum / 4) == 0) products[k + index / kCols][first + index % kCols] = product;
       if ((k + 4) % kCols == 0) ptx::mbarrier_arrive(&shared.multiplied[k / kCols]);
+      if (k == with_t) make_t();
     }
   }
 

@@ -37,6 +37,10 @@ from jaxqr.precision import Policy, PrecisionLike, policy_for
 
 _WIDTHS = (8, 16, 32, 48, 64, 128)
 
+# So many reflectors at most are applied 32 at a time, as the roundings of wide blocks do not average out over so few
+# blocks: R of min(i, j), 128 × 300, would have 11 eps in its columns instead of 7.
+_FEW_REFLECTORS = 128
+
 # Roundings of a few columns do not average out, and a tall panel has more of them than LAPACK: in its leaves' Q too.
 _MIN_TALL_COLUMNS = 10
 
@@ -337,7 +341,8 @@ def _whole_panel(rows: int, width: int, batch: int, device: Device) -> tuple[flo
 def _may_fuse(m: int, n: int, width: int) -> bool:
     """Whether the fused update takes a panel of this width, and all workspace stays within half the matrix."""
     workspace = _reflector_floats(m, width) + n + min(m, n)
-    return width <= _WIDTHS[0] or (width <= MAX_FUSED_WIDTH and 2 * workspace <= m * n)
+    widest = 32 if min(m, n) <= _FEW_REFLECTORS else MAX_FUSED_WIDTH
+    return width <= _WIDTHS[0] or (width <= widest and 2 * workspace <= m * n)
 
 
 def _reflector_floats(rows: int, width: int) -> int:

@@ -102,6 +102,13 @@ def test_workspace_is_at_most_half_the_input(shape, batch):
     assert schedule.workspace_bytes <= 4 * batch * np.prod(shape) / 2
 
 
+@pytest.mark.parametrize("shape", [(64, 300), (129, 65), (128, 300), (1000, 128)], ids=str)
+def test_few_reflectors_are_applied_in_narrow_blocks(shape):
+    widths = [step.width for step in schedule_for(*shape, 3, "H200").steps if step.update == "fused"]
+    assert widths
+    assert max(widths) <= 32
+
+
 @pytest.mark.parametrize("device_kind", SHARED_BYTES)
 @pytest.mark.parametrize("m", [1025, 1030, 1500, 1700, 8193])
 def test_workspace_of_tall_panels_is_at_most_half_the_input(device_kind, m):
