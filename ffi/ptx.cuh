@@ -114,13 +114,11 @@ __device__ __forceinline__ void copy_async_4(void* shared, const void* global, b
                : "memory");
 }
 
-// Stores to global memory that the compiler may not cut into words, as it does to others. The code must not read there.
+// A store to global memory that the compiler may not cut into words, as it does to others. The code must not read
+// there.
 __device__ __forceinline__ void store_vector(void* global, uint4 value) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(value.x), "r"(value.y), "r"(value.z),
                "r"(value.w));
-}
-__device__ __forceinline__ void store_vector(void* global, uint2 value) {
-  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(global), "r"(value.x), "r"(value.y));
 }
 
 // The copies that this thread has started since the last commit become a group.
