@@ -1,4 +1,5 @@
-"""Command line: `python -m benchmarks` and a suite's name runs the suite; `compare` and `readme` read reports."""
+"""Command line: `python -m benchmarks` and a suite's name runs the suite; `compare` and `readme` read reports, `fit`
+reads a sweep."""
 
 import argparse
 import dataclasses
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from benchmarks import cases, report, trends
+from benchmarks import cases, fit, report, schedules, trends
 from benchmarks.cases import Case
 from benchmarks.console import print_table, progress
 from benchmarks.implementations import JAX, PEERS, installed_peers
@@ -30,6 +31,7 @@ _PROTOCOLS = {
     "random": Protocol(max_calls=10, seconds=0.5),
     "family": Protocol(),
     "scaling": Protocol(max_calls=10, repeats=10, seconds=0.3),
+    "schedules": Protocol(max_calls=3, repeats=10, seconds=0.2),
 }
 
 
@@ -47,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
             "--peers",
             nargs="+",
             choices=PEERS,
-            default=() if suite == "scaling" else PEERS,
+            default=() if suite in ("scaling", "schedules") else PEERS,
             help="where installed; JAX is always among them, in the scaling suite if any is named",
         )
         command.add_argument(
@@ -57,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("report", type=Path, nargs="+")
     compare.add_argument("--plot", type=Path, metavar="DIR", help="write plots into this folder (needs matplotlib)")
     commands.add_parser("readme", help="rewrite the README's tables from benchmarks/results/*.json")
+    costs = commands.add_parser("fit", help="fit the cost model's constants to what `jaxqr_driver sweep` printed")
+    costs.add_argument("sweep", type=Path, metavar="CSV")
+    costs.add_argument("--write", action="store_true", help="put them into jaxqr/_costs.py")
     return parser
 
 
@@ -67,6 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "readme":
             report.update_readme(_ROOT / "README.md", [_read(path) for path in sorted(_RESULTS.glob("*.json"))])
+            return 0
+        if options.command == "fit":
+            _fit(options.sweep, options.write)
             return 0
         if options.plot and importlib.util.find_spec("matplotlib") is None:
             raise ValueError("--plot needs matplotlib: pip install 'jaxqr[bench]'")
@@ -82,6 +90,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _run(options.command, selected, options.peers, options.repeats, options.json, options.plot)
 
 
+def _fit(sweep: Path, write: bool) -> None:
+    device, points = fit.read(sweep)
+    fitted = fit.fit(points, device)
+    print_table(fit.table(points, device, fitted))
+    if write:
+        fit.write(fitted, f"{sweep.name}, {device.kind}", fit.COSTS_FILE)
+        print(f"wrote {fit.COSTS_FILE}")
+
+
 def _run(
     suite: str,
     selected: Sequence[Case],
@@ -91,6 +108,7 @@ def _run(
     plots: Path | None,
 ) -> int:
     peers = [JAX] if suite in ("random", "family") else installed_peers(wanted) if wanted else []
+    peers += schedules.UNIFORM if suite == "schedules" else []
     protocol = dataclasses.replace(_PROTOCOLS[suite], repeats=repeats)
     names = ", ".join(["jaxqr", *(peer.name for peer in peers)])
     print(f"{suite}: {len(selected)} cases on {jax.devices()[0].device_kind}; {names}", flush=True)

@@ -1,4 +1,4 @@
-"""The cases of the five suites, and their inputs: seeded NumPy float32, the same bits on every machine."""
+"""The cases of the six suites, and their inputs: seeded NumPy float32, the same bits on every machine."""
 
 import math
 import os
@@ -255,10 +255,26 @@ def scaling() -> list[Case]:
     return [Case(f"{batch}x{n}", batch, n, n) for batch, n in shapes]
 
 
+def schedules(count: int = 16, seed: int = 1) -> list[Case]:
+    """Seeded shapes that no sweep has: n log-uniform in 9…1000, m in 9…3000, the batch up to 64 MB of input."""
+    rng = np.random.default_rng(seed)
+
+    def log_uniform(least: int, most: int) -> int:
+        return int(least * ((most + 1) / least) ** rng.uniform())
+
+    cases = []
+    for i in range(count):
+        m, n = log_uniform(9, 3000), log_uniform(9, 1000)
+        batch = log_uniform(1, 64 * 10**6 // (4 * m * n))
+        cases.append(Case(f"{i:02}-{batch}x{m}x{n}", batch, m, n))
+    return cases
+
+
 SUITES: dict[str, Callable[[], list[Case]]] = {
     "contest": contest,
     "users": users,
     "random": random_shapes,
     "family": family,
     "scaling": scaling,
+    "schedules": schedules,
 }

@@ -50,6 +50,7 @@ def verdicts(report: Report) -> list[str]:
     lines = [_mean_line(report, entries)] if report["suite"] == "contest" else []
     lines += _class_lines(entries) if report["suite"] == "contest" else []
     lines += trends.verdicts(report) if report["suite"] == "scaling" else []
+    lines += _choice_lines(entries) if report["suite"] == "schedules" else []
     speedups = [(speedup, entry) for entry in entries if (speedup := _speedup(entry))]
     if not speedups:
         return lines
@@ -136,6 +137,24 @@ def _class_lines(entries: Sequence[Report]) -> list[str]:
                 f"{_verdict(ratio <= targets.SLOWEST_TO_DENSE)}"
             )
     return lines
+
+
+def _choice_lines(entries: Sequence[Report]) -> list[str]:
+    """The time of the schedules that were chosen over that of the best which were tried."""
+    ratios = []
+    for entry in entries:
+        if ours := _milliseconds(entry):
+            tried = [time for name in entry["results"] if (time := _milliseconds(entry, name))]
+            ratios.append((ours / min(tried), entry["name"]))
+    if not ratios:
+        return []
+    worst, name = max(ratios)
+    mean = math.exp(sum(math.log(ratio) for ratio, _ in ratios) / len(ratios))
+    above = sum(ratio > targets.CHOICE for ratio, _ in ratios)
+    return [
+        f"chosen schedule to the best that was tried: {worst:.3f} of its time at most, at {name}; {mean:.3f} in the "
+        f"geometric mean; {above} of {len(ratios)} cases above {targets.CHOICE}: {_verdict(above == 0)}"
+    ]
 
 
 def _case_targets(report: Report) -> dict[str, Target]:

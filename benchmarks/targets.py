@@ -69,6 +69,7 @@ CASES = {
         "soap-24x512": Target(3.0, 1.2),
     },
     "scaling": {},
+    "schedules": {},
 }
 
 CONTEST_MEAN = Target(1.3, 0.72, 0.37)
@@ -85,3 +86,6 @@ SPEEDUP_UP_TO_1024 = 10
 
 CLIFF = 1.5
 """Any point of the scaling suite, relative to the trend of its neighbours."""
+
+CHOICE = 1.10
+"""Any case of the schedules suite, relative to the best schedule that was tried."""

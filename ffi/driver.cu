@@ -21,7 +21,8 @@
 //                                          their stack, and of the lift
 //   jaxqr_driver tall-update BATCH M N OFFSET WIDTH
 //                                          microseconds of the update of all columns right of a tall panel
-//   jaxqr_driver sweep                     panels and updates over rows, widths and batches, as CSV
+//   jaxqr_driver sweep                     all kernels of the cost model over rows, widths and batches, as the CSV that
+//                                          `python -m benchmarks fit` reads; about a minute
 //
 // Exit status 0, 1 if a check failed, 2 on wrong usage.
 #include <cuda_runtime.h>
@@ -39,6 +40,7 @@
 #include <vector>
 
 #include "block_reflector.h"
+#include "cluster_panel.h"
 #include "cluster_variants.h"
 #include "look_ahead.h"
 #include "panel.h"
@@ -739,27 +741,31 @@ __global__ void fill_halves(__half* data, int64_t count) {
     data[i] = __float2half(0.05f * jaxqr::kReflectorScale * scrambled(i));
 }
 
-// Median microseconds of a call, from groups of back-to-back launches.
+// Median microseconds of a call, from groups of back-to-back launches: fewer groups where a call takes long.
 template <typename Launch>
 double microseconds(Launch launch, cudaStream_t stream = nullptr) {
   constexpr int kGroups = 5, kLaunches = 8;
+  constexpr double kEnough = 20e3;  // microseconds of all groups
   cudaEvent_t start, stop;
   REQUIRE(cudaEventCreate(&start));
   REQUIRE(cudaEventCreate(&stop));
   std::vector<double> times;
-  for (int group = 0; group <= kGroups; ++group) {  // the first one warms up
+  double measured = 0.0;
+  for (int group = 0; group <= kGroups && measured < kEnough; ++group) {  // the first one warms up
     REQUIRE(cudaEventRecord(start, stream));
     for (int i = 0; i < kLaunches; ++i) REQUIRE(launch());
     REQUIRE(cudaEventRecord(stop, stream));
     REQUIRE(cudaEventSynchronize(stop));
     float milliseconds;
     REQUIRE(cudaEventElapsedTime(&milliseconds, start, stop));
-    if (group > 0) times.push_back(1000.0 * milliseconds / kLaunches);
+    if (group == 0) continue;
+    times.push_back(1000.0 * milliseconds / kLaunches);
+    measured += 1000.0 * milliseconds;
   }
   REQUIRE(cudaEventDestroy(start));
   REQUIRE(cudaEventDestroy(stop));
-  std::nth_element(times.begin(), times.begin() + kGroups / 2, times.end());
-  return times[kGroups / 2];
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
 }
 
 double time_panel(const PanelKernelName& name, const PanelShape& s, bool has_t) {
@@ -770,6 +776,15 @@ double time_panel(const PanelKernelName& name, const PanelShape& s, bool has_t) 
   fill<<<1024, 256>>>(a.get(), size);
   return microseconds(
       [&] { return kernel.launch(a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(), nullptr); });
+}
+
+double time_lift(const jaxqr::LeavesShape& s) {
+  const DeviceFloats h(s.batch * s.m * s.n), tau(s.batch * s.leaves * s.width),
+      stack(s.batch * s.stack_rows() * s.width);
+  fill<<<1024, 256>>>(h.get(), s.batch * s.m * s.n);
+  fill<<<1024, 256>>>(tau.get(), s.batch * s.leaves * s.width);
+  fill<<<1024, 256>>>(stack.get(), s.batch * s.stack_rows() * s.width);
+  return microseconds([&] { return jaxqr::launch_lift(s, h.get(), tau.get(), stack.get(), nullptr); });
 }
 
 int time_tall(const jaxqr::LeavesShape& s, const jaxqr::PanelVariant& variant) {
@@ -783,8 +798,7 @@ int time_tall(const jaxqr::LeavesShape& s, const jaxqr::PanelVariant& variant) {
   const double leaves =
       microseconds([&] { return jaxqr::launch_panel_leaves(variant, s, a.get(), h.get(), tau.get(), nullptr); });
   const double stacking = microseconds([&] { return jaxqr::launch_stack(s, a.get(), h.get(), stack.get(), nullptr); });
-  const double lift = microseconds([&] { return jaxqr::launch_lift(s, h.get(), tau.get(), stack.get(), nullptr); });
-  std::printf("leaves %.2f, stack %.2f, lift %.2f\n", leaves, stacking, lift);
+  std::printf("leaves %.2f, stack %.2f, lift %.2f\n", leaves, stacking, time_lift(s));
   return 0;
 }
 
@@ -875,35 +889,65 @@ int time_ahead(const BlockReflectorShape& s, int64_t next_width, const PanelKern
   return 0;
 }
 
-// Times to fit the cost model in jaxqr/_kernels.py to.
+// Times to fit the cost model in jaxqr/_kernels.py to. Panels have T where their own kernel makes it; the columns are
+// those that an update works on, and the batch of a lift is its blocks, whose rows it says.
 int sweep() {
+  constexpr int64_t kMostFloats = int64_t{1} << 27;
   const int64_t shared_limit = shared_bytes_limit();
-  std::printf("kernel,rows,width,columns,batch,microseconds\n");
-  for (int64_t batch : {1, 60, 132, 640, 2640, 10560}) {
-    for (const Kernel& kernel : compiled_kernels()) {
-      const bool tiny = kernel.name.regime == "tiny";
-      if (!tiny && batch > 2640) continue;
-      for (int64_t rows : {kernel.rows, kernel.rows / 2 + 1}) {
-        for (int64_t width : {8, 32, 64, 176}) {
-          const PanelShape s{batch, rows, width, 0, width};
-          if (width > std::min(rows, kernel.columns) || batch * rows * width > int64_t{1} << 27) continue;
-          const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, s, false);
-          if (of_shape.mismatch != nullptr || of_shape.shared_bytes > shared_limit) continue;
-          std::printf("%s,%d,%d,0,%d,%.2f\n", jaxqr::text_of(kernel.name).c_str(), int(rows), int(width), int(batch),
-                      time_panel(kernel.name, s, false));
+  cudaDeviceProp properties;
+  REQUIRE(cudaGetDeviceProperties(&properties, 0));
+  std::printf("# %s\nkernel,rows,width,t,columns,batch,microseconds\n", properties.name);
+  const auto line = [](const std::string& kernel, int64_t rows, int64_t width, bool has_t, int64_t columns,
+                       int64_t batch, double time) {
+    std::printf("%s,%d,%d,%d,%d,%d,%.2f\n", kernel.c_str(), int(rows), int(width), int(has_t), int(columns), int(batch),
+                time);
+  };
+
+  const auto panels = [&](const Kernel& kernel, int64_t rows, int64_t width, int64_t batch) {
+    const bool cluster = kernel.name.regime == "cluster";
+    const PanelShape s{batch, rows, width, 0, width};
+    if (width > rows || batch * rows * width > kMostFloats) return;
+    for (bool has_t : {false, true}) {
+      if (has_t && (width <= jaxqr::kNarrowReflectors || (cluster && width > jaxqr::kMaxClusterTWidth))) continue;
+      const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, s, has_t);
+      if (of_shape.mismatch != nullptr || of_shape.shared_bytes > shared_limit) continue;
+      line(jaxqr::text_of(kernel.name), rows, width, has_t, 0, batch, time_panel(kernel.name, s, has_t));
+    }
+  };
+  for (const Kernel& kernel : compiled_kernels()) {
+    const bool tiny = kernel.name.regime == "tiny", cluster = kernel.name.regime == "cluster";
+    if (cluster && properties.major < 9) continue;
+    const std::vector<int64_t> batches = tiny      ? std::vector<int64_t>{1, 132, 640, 2640, 10560, 42240}
+                                         : cluster ? std::vector<int64_t>{1, 4, 16, 33, 66, 132}
+                                                   : std::vector<int64_t>{1, 60, 132, 264, 640, 1320, 2640};
+    for (int64_t width : {4, 8, 16, 24, 32, 48, 64, 96, 128}) {
+      if (width > kernel.columns) continue;
+      const int64_t most = cluster ? kernel.rows - kernel.columns + width : kernel.rows;
+      for (int64_t rows : {most, most / 2 + 1})
+        for (int64_t batch : batches) panels(kernel, rows, width, batch);
+    }
+  }
+
+  for (int64_t width : {8, 16, 32, 48, 64}) {
+    for (int64_t rows : {64, 128, 256, 512, 1024, 2048, 4096, 8192}) {
+      for (int64_t batch : {1, 4, 16, 60, 132, 640, 2640}) {
+        if (batch * rows * width <= kMostFloats)
+          line("reflectors", rows, width, true, 0, batch, time_reflectors(batch, rows, width, width, 1));
+        for (int64_t columns : {32, 64, 192, 193, 448, 960, 3968}) {
+          const int64_t n = width + columns;
+          if (batch * rows * n > kMostFloats) continue;
+          line("update", rows, width, true, columns, batch,
+               time_update({batch, rows, n, 0, width, width, n}, false, false));
         }
       }
     }
-    for (int64_t rows : {64, 256, 512, 1024, 2048, 4096}) {
-      for (int64_t width : {16, 32, 64}) {
-        if (batch * rows * width > int64_t{1} << 27) continue;
-        std::printf("reflectors,%d,%d,0,%d,%.2f\n", int(rows), int(width), int(batch),
-                    time_reflectors(batch, rows, width, width, 1));
-        for (int64_t columns : {64, 192, 448, 960, 3968}) {
-          if (batch * rows * (width + columns) > int64_t{1} << 28) continue;
-          std::printf("update,%d,%d,%d,%d,%.2f\n", int(rows), int(width), int(columns), int(batch),
-                      time_update({batch, rows, width + columns, 0, width, width, width + columns}, false, false));
-        }
+  }
+
+  for (int64_t width : {16, 32, 64}) {
+    for (int64_t rows : {128, 256, 512, 1024}) {
+      for (int64_t leaves : {2, 33, 132, 264, 528, 1056}) {
+        const jaxqr::LeavesShape s{1, width + leaves * rows, width, 0, width, leaves};
+        if (jaxqr::lift_shared_bytes(s) <= shared_limit) line("lift", rows, width, false, 0, leaves, time_lift(s));
       }
     }
   }

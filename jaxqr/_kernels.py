@@ -1,17 +1,17 @@
 """The compiled CUDA kernels: what each can factor, and how long it takes: the cost model behind ``jaxqr.schedule``.
 
-Every constant is a fit to times of single launches on an H200, in nanoseconds. Only the comparison of plans matters,
-not the absolute times.
+The kernels' constants are data, in ``_costs.py``. Only the comparison of plans matters, not the absolute times.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from jaxqr import _native
+from jaxqr._costs import COSTS, Costs, Turns
 
 Variant = tuple[int, ...]
 """The numbers that name a kernel within its regime."""
@@ -27,10 +27,9 @@ TALL_UPDATE_LAUNCHES = 3
 
 _MAX_CLUSTER_T_WIDTH = 32  # of panels that get T from the cluster kernel itself
 _NARROW_REFLECTORS = 8  # columns of the panels that leave T to a kernel in float64, rather than to the CTA kernel
-_SHARES = {1: 0.0, 2: 1000.0, 4: 2500.0, 8: 6000.0}  # thread blocks that share a strip's rows, and their exchange
-_REFLECTORS_SHARES = {1: 0.0, 2: 1300.0, 4: 1700.0, 8: 2200.0, 16: 3000.0}  # the same for V's rows
+_SHARES = (1, 2, 4, 8, 16)  # thread blocks that may share the rows of V, and but for 16 those of a strip
 _CLUSTER_SIZES = (2, 4, 8, 16)  # thread blocks that may share a panel
-_LAUNCH = 1500.0
+_LAUNCH = 1500.0  # nanoseconds
 _FORK = 1000.0  # of a stream, and their joining
 _REGISTERS = 65536
 
@@ -46,6 +45,7 @@ class Device:
       bandwidth: device memory, bytes a second.
       flops: float32 operations a second.
       clusters: of how many thread blocks, at most; every device that has clusters takes 8.
+      costs: of its kernels.
     """
 
     kind: str
@@ -54,6 +54,7 @@ class Device:
     bandwidth: float
     flops: float
     clusters: int = 0
+    costs: Costs = field(default=COSTS, hash=False, repr=False)
 
 
 class Panel(NamedTuple):
@@ -92,11 +93,12 @@ class TinyKernel:
 
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
         """A chain of reflectors, or the instructions of all warps."""
-        elements = self.rows_per_lane * self.cols_per_lane
+        costs, elements = device.costs.tiny, self.rows_per_lane * self.cols_per_lane
         warps = self.warps * math.ceil(batch * self.column_lanes * self.row_lanes / 32)
-        latency = 80 + panel.width * (52 + 2.5 * elements)
-        issue = 10.3 * elements + panel.width * (29 + 2.03 * elements)
-        return 1e-9 * (2600 + max(latency, warps * issue / (4 * device.multiprocessors) + 0.3 * latency))
+        latency = costs.latency + panel.width * (costs.latency_column + costs.latency_element * elements)
+        issue = costs.issue_load * elements + panel.width * (costs.issue_column + costs.issue_element * elements)
+        shared = warps * issue / (4 * device.multiprocessors) + costs.exposed * latency
+        return 1e-9 * (costs.launch + max(latency, shared))
 
 
 @dataclass(frozen=True)
@@ -138,16 +140,20 @@ class CtaKernel:
 
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
         """A chain of reflectors, in which the warps are in each other's way, or the instructions of all warps."""
-        warps, elements = math.ceil(panel.width / self.cols_per_warp), self.cols_per_warp * self.rows_per_lane
+        costs, elements = device.costs.cta, self.cols_per_warp * self.rows_per_lane
+        warps = math.ceil(panel.width / self.cols_per_warp)
         columns = warps * self.cols_per_warp
         registers = 64 if elements <= 32 else min(232, 2048 // self.max_warps)
         by_shared_memory = device.shared_bytes // self._shared_bytes(panel)
         resident = max(1, min(by_shared_memory, _REGISTERS // (registers * 32 * warps), 64 // warps, 32))
-        latency = 2600 + columns * (146 + 5.2 * elements + 0.063 * warps * (84 + elements))
-        issue = 330 + 5 * elements * warps + columns * (1.14 * elements + 0.42 * warps * (5 + elements))
+        crowd, step = costs.crowd_base + elements, costs.step_base + elements
+        column = costs.latency_column + costs.latency_element * elements + costs.crowd * warps * crowd
+        latency = costs.latency + columns * column
+        issue = costs.issue + costs.issue_load * elements * warps
+        issue += columns * (costs.issue_element * elements + costs.step * warps * step)
         if self._makes_t(panel):
-            latency += 530 + columns * (13 + 0.04 * warps * (84 + elements))
-            issue += columns * (41 + 0.131 * warps * (5 + elements))
+            latency += costs.t_latency + columns * (costs.t_latency_column + costs.t_crowd * warps * crowd)
+            issue += columns * (costs.t_issue_column + costs.t_step * warps * step)
         seconds = _waves(batch, resident, latency, issue, device)
         return seconds if self._makes_t(panel) else seconds + reflectors_seconds(panel, batch, device)
 
@@ -187,16 +193,18 @@ class ClusterKernel:
 
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
         """A chain of reflectors, which two blocks on a multiprocessor slow down by a quarter."""
-        width, warps = panel.width, math.ceil(panel.width / self.cols_per_lane)
+        costs, width, warps = device.costs.cluster, panel.width, math.ceil(panel.width / self.cols_per_lane)
         elements = self.rows_per_lane * self.cols_per_lane
         registers = min(255, math.ceil(100 + 0.8 * elements))
         resident = max(1, min(device.shared_bytes // self._shared_bytes(panel), _REGISTERS // (registers * 32 * warps)))
-        exchange = 9.4 * self.blocks if self.blocks <= 8 else 410
-        tall_lanes = 19 * max(0, self.rows_per_lane - 16)
-        latency = 3500 + width * (385 + 3.5 * elements + tall_lanes + exchange + 2.4 * width)
+        exchange = costs.exchange * self.blocks if self.blocks <= 8 else costs.exchange_of_16
+        column = costs.latency_column + costs.latency_element * elements
+        column += costs.latency_row * max(0, self.rows_per_lane - 16)
+        latency = costs.latency + width * (column + exchange + costs.latency_width * width)
         if self._makes_t(panel):
-            latency += 2850 + width * (5.8 * self.rows_per_lane + 2.8 * width - 61)
-        seconds = _waves(batch, min(resident, 2), latency, 0.62 * latency, device, self.blocks)
+            t_column = costs.t_row * self.rows_per_lane + costs.t_width * width - costs.t_overlap
+            latency += costs.t_latency + width * t_column
+        seconds = _waves(batch, min(resident, 2), latency, costs.issue_share * latency, device, self.blocks)
         return seconds if self._makes_t(panel) else seconds + reflectors_seconds(panel, batch, device)
 
 
@@ -230,16 +238,16 @@ def reflectors_seconds(panel: Panel, batch: int, device: Device) -> float:
     """Time of the kernel that makes what the fused update takes, where a panel's own kernel does not."""
     if not panel.with_reflectors:
         return 0.0
-    wide, turns = panel.width > 32, math.ceil(panel.rows / 64)
+    wide, turns, costs = panel.width > 32, math.ceil(panel.rows / 64), device.costs.reflectors
 
     def by_shares(count: int, exchange: float) -> float:
-        own = math.ceil(turns / count)
-        latency, issue = (6000 + 900 * own, 3500 + 1100 * own) if wide else (3300 + 450 * own, 1000 + 600 * own)
+        latency, issue = _turns(costs.wide if wide else costs.narrow, math.ceil(turns / count))
         return _waves(batch, 2 if wide else 3, exchange + latency, exchange + issue, device, count)
 
     shared = device.clusters > 0 and panel.width > 8
     most = 1 if not shared else 16 if device.clusters == 16 and panel.rows > 4160 and batch <= 4 else 8
-    return min(by_shares(*share) for share in _REFLECTORS_SHARES.items() if share[0] <= min(turns, most))
+    shares = zip(_SHARES, (0.0, *costs.exchange), strict=True)
+    return min(by_shares(*share) for share in shares if share[0] <= min(turns, most))
 
 
 @dataclass(frozen=True)
@@ -265,16 +273,6 @@ class Leaves:
         height, higher = divmod(units, self.count)
         return max((height + (higher > 0)) * self.width, height * self.width + rest)
 
-    @property
-    def _lift_side(self) -> int:
-        return 32 if self.width <= 32 else 64
-
-    @property
-    def _lift_shared_bytes(self) -> int:
-        """A leaf in whole strips of 16 rows, two squares and tau."""
-        side = self._lift_side
-        return 4 * ((2 * side + 16 * math.ceil(self._highest / 16)) * (side + 4) + side)
-
     def fits(self, device: Device) -> bool:
         """Whether there are several blocks of two units and more, and all kernels take them."""
         return (
@@ -282,20 +280,35 @@ class Leaves:
             and self.count > 1
             and self.width <= MAX_TALL_WIDTH
             and self.kernel.fits(Panel(self._highest, self.width, False, False), device)
-            and self._lift_shared_bytes <= device.shared_bytes
+            and _lift_shared_bytes(self._highest, self.width) <= device.shared_bytes
         )
 
     def seconds(self, batch: int, device: Device) -> float:
         """Time of the leaves' factorization, the stack of their triangles, and the lift."""
-        units, side = batch * self.count, self._lift_side
+        units = batch * self.count
         factorization = self.kernel.seconds(Panel(self._highest, self.width, False, False), units, device)
         stack = 2e-9 * _LAUNCH + 12 * units * self.width**2 / device.bandwidth
-        # Two products of half the full size at least, and between them a triangular solve by a thread a column.
-        issue = 700 + 4 * side + 0.93 * self._highest * side
-        resident = min(128 // side, device.shared_bytes // self._lift_shared_bytes)
-        lift = _waves(units, max(1, resident), 3000 + 90 * side + 1.25 * issue, issue, device)
         traffic = 8 * units * self._highest * self.width / device.bandwidth
+        lift = lift_seconds(self._highest, self.width, units, device)
         return max(factorization, traffic) + stack + max(lift, traffic)
+
+
+def lift_seconds(rows: int, width: int, leaves: int, device: Device) -> float:
+    """Time of the lift of blocks of at most ``rows`` rows, memory traffic apart.
+
+    Two products of half the full size at least, and between them a triangular solve by a thread a column.
+    """
+    side, costs = _tall_side(width), device.costs.lift
+    issue = costs.issue + costs.issue_side * side + costs.issue_element * rows * side
+    latency = costs.latency + costs.latency_side * side + costs.issue_share * issue
+    resident = min(128 // side, device.shared_bytes // _lift_shared_bytes(rows, width))
+    return _waves(leaves, max(1, resident), latency, issue, device)
+
+
+def _lift_shared_bytes(rows: int, width: int) -> int:
+    """A leaf in whole strips of 16 rows, two squares and tau."""
+    side = _tall_side(width)
+    return 4 * ((2 * side + 16 * math.ceil(rows / 16)) * (side + 4) + side)
 
 
 def jax_seconds(m: int, n: int, batch: int, device: Device) -> float:
@@ -310,19 +323,18 @@ def jax_seconds(m: int, n: int, batch: int, device: Device) -> float:
 
 def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
     """Time of the update of ``columns`` columns by the block-reflector kernel."""
-    wide, tiles, strips = width > 32, math.ceil(rows / 64), batch * math.ceil(columns / 64)
+    tiles, strips, costs = math.ceil(rows / 64), batch * math.ceil(columns / 64), device.costs.update
+    of_one, of_several = (costs.wide_copies, costs.wide) if width > 32 else (costs.narrow_copies, costs.narrow)
 
     def by_shares(count: int, exchange: float) -> float:
-        own = math.ceil(tiles / count)
-        latency, issue = 4000 + own * (1900 + 650 * wide), 2000 + own * (1550 + 600 * wide)
-        if count == 1 and aligned:  # tensor copies
-            latency, issue = 4000 + own * (1900 + 350 * wide), 2000 + 1500 * wide + own * (1500 + 50 * wide)
+        latency, issue = _turns(of_one if count == 1 and aligned else of_several, math.ceil(tiles / count))
         if count > 2 and 4 * strips * count > 3 * device.multiprocessors:  # some come two to a multiprocessor
             latency = 2 * issue
         return _waves(strips, 2, exchange + latency, exchange + issue, device, count)
 
     aligned = device.clusters > 0 and columns % 4 == 0
-    return min(by_shares(*share) for share in _SHARES.items() if share[0] == 1 or (aligned and share[0] <= tiles))
+    shares = zip(_SHARES[:-1], (0.0, *costs.exchange), strict=True)
+    return min(by_shares(*share) for share in shares if share[0] == 1 or (aligned and share[0] <= tiles))
 
 
 def look_ahead_seconds(
@@ -356,19 +368,19 @@ def matmul_update_seconds(rows: int, width: int, columns: int, batch: int, devic
 
 def tall_update_floats(rows: int, width: int, columns: int) -> int:
     """The workspace of a tall panel's fused update for one matrix, as ``tall_update_shape.h`` says."""
-    side, chunks = _tall_update_side(width), math.ceil(rows / 256)
+    side, chunks = _tall_side(width), math.ceil(rows / 256)
     return (chunks + 1) * (side + 1) * (side + 32 * math.ceil(columns / 32))
 
 
 def tall_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
     """Time of a tall panel's fused update: three launches, and arithmetic or memory traffic."""
-    side = _tall_update_side(width)
+    side = _tall_side(width)
     arithmetic = 2 * batch * rows * side * (64 * math.ceil(columns / 32) + side) / (0.35 * device.flops)
     traffic = 4 * batch * rows * 3 * (columns + width) / device.bandwidth
     return TALL_UPDATE_LAUNCHES * 1e-9 * (_LAUNCH + 2500) + max(arithmetic, traffic)
 
 
-def _tall_update_side(width: int) -> int:
+def _tall_side(width: int) -> int:
     return 32 if width <= 32 else 64
 
 
@@ -381,6 +393,11 @@ def tall_matmul_update_seconds(rows: int, width: int, columns: int, batch: int, 
     """Time of a tall panel's update by matrix products, whose sums over rows are made in many parts."""
     parts = 8 * batch * tall_update_parts(rows) * width * (columns + 2 * width)
     return matmul_update_seconds(rows, width, columns + 2 * width, batch, device) + parts / device.bandwidth
+
+
+def _turns(costs: Turns, count: int) -> tuple[float, float]:
+    """Latency and issue of a thread block with ``count`` turns."""
+    return costs.latency + costs.latency_turn * count, costs.issue + costs.issue_turn * count
 
 
 def _waves(units: int, resident: int, latency: float, issue: float, device: Device, blocks: int = 1) -> float:

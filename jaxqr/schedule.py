@@ -35,7 +35,7 @@ from jaxqr._kernels import (
 )
 from jaxqr.precision import Policy, PrecisionLike, policy_for
 
-_WIDTHS = (8, 16, 32, 48, 64, 128)
+PANEL_WIDTHS = (8, 16, 32, 48, 64, 128)
 
 # So many reflectors at most are applied 32 at a time, as the roundings of wide blocks do not average out over so few
 # blocks: R of min(i, j), 128 × 300, would have 11 eps in its columns instead of 7.
@@ -199,29 +199,31 @@ def schedule_for(
     """
     if min(m, n, batch) < 0:
         raise ValueError(f"schedule_for takes sizes of at least 0, got m={m}, n={n}, batch={batch}")
-    return plan(m, n, batch, policy_for(precision), None if device_kind is None else _device(device_kind))
+    return plan(m, n, batch, policy_for(precision), None if device_kind is None else device_of_kind(device_kind))
 
 
 def plan(m: int, n: int, batch: int, policy: Policy, device: Device | None = None) -> Schedule:
     """``schedule_for`` for a known policy and device; None is the local one."""
-    device = _local_device() if device is None else device
+    device = local_device() if device is None else device
     return Schedule(m, n, batch, device.kind, policy.name, _cheapest_steps(m, n, batch, device, policy.fused))
 
 
-def _device(kind: str) -> Device:
+def device_of_kind(kind: str) -> Device:
+    """The device that JAX's ``device_kind`` or a model's name says; ``ValueError`` if it is not known."""
     matching = [device for device in _DEVICES if device.kind in kind]
     if not matching:
         raise ValueError(f"device_kind={kind!r} names none of {', '.join(device.kind for device in _DEVICES)}")
     return max(matching, key=lambda device: len(device.kind))
 
 
-def _local_device() -> Device:
+def local_device() -> Device:
+    """That of JAX's first CUDA device, or an H200 where there is none."""
     try:
         kind = jax.local_devices(backend="cuda")[0].device_kind
     except RuntimeError:  # there is no such backend
         return _H200
     try:
-        return _device(kind)
+        return device_of_kind(kind)
     except ValueError:
         return _UNKNOWN
 
@@ -241,13 +243,13 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
         return sorted(able, key=lambda kernel: kernel.seconds(panel, batch, device))
 
     best: dict[int, tuple[float, Step | None]] = {reflectors: (0.0, None)}
-    for offset in reversed(range(0, reflectors, _WIDTHS[0])):
+    for offset in reversed(range(0, reflectors, PANEL_WIDTHS[0])):
         rows, left = m - offset, reflectors - offset
         candidates = []
-        for width in sorted({min(width, left) for width in (*_WIDTHS, left)}):
+        for width in sorted({min(width, left) for width in (*PANEL_WIDTHS, left)}):
             columns = n - offset - width
             update = ("fused" if fused else "matmul") if columns else None
-            if update == "fused" and not _may_fuse(m, n, width):
+            if update == "fused" and not may_fuse(m, n, width):
                 continue
             wanted = Panel(rows, width, update == "fused", width == n)
             for kernel in by_cost(*wanted[1:]):
@@ -338,11 +340,11 @@ def _whole_panel(rows: int, width: int, batch: int, device: Device) -> tuple[flo
     return seconds, Step(0, width, rows, kernel.regime, kernel.variant, None)
 
 
-def _may_fuse(m: int, n: int, width: int) -> bool:
+def may_fuse(m: int, n: int, width: int) -> bool:
     """Whether the fused update takes a panel of this width, and all workspace stays within half the matrix."""
     workspace = _reflector_floats(m, width) + n + min(m, n)
     widest = 32 if min(m, n) <= _FEW_REFLECTORS else MAX_FUSED_WIDTH
-    return width <= _WIDTHS[0] or (width <= widest and 2 * workspace <= m * n)
+    return width <= PANEL_WIDTHS[0] or (width <= widest and 2 * workspace <= m * n)
 
 
 def _reflector_floats(rows: int, width: int) -> int:

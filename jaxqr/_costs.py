@@ -1,0 +1,223 @@
+"""The constants of the cost model in ``_kernels.py``: nanoseconds, unless they are shares.
+
+``latency`` is the time of a thread block that is alone on its multiprocessor, ``issue`` that of its instructions, which
+is what counts where several share one. ``..._column`` is for each column of a panel, ``..._element`` for each element
+that a lane holds of one. The values are on an H200 and serve every device, since only the comparison of plans matters.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Tiny(NamedTuple):
+    """Of whole matrices by parts of a warp, a warp, or a few. ``exposed`` is the share of the chain of reflectors that
+    the instructions of other matrices do not hide."""
+
+    launch: float
+    latency: float
+    latency_column: float
+    latency_element: float
+    issue_column: float
+    issue_element: float
+    issue_load: float
+    exposed: float
+
+
+class Cta(NamedTuple):
+    """Of a panel by one thread block.
+
+    In each column's step the other warps are in the way of the one that makes the reflector (``crowd`` and
+    ``crowd_base``), and apply it (``step`` and ``step_base``), by their number and elements. ``t_...`` comes on top of
+    the same where the panel gets T.
+    """
+
+    latency: float
+    latency_column: float
+    latency_element: float
+    crowd: float
+    crowd_base: float
+    issue: float
+    issue_load: float
+    issue_element: float
+    step: float
+    step_base: float
+    t_latency: float
+    t_latency_column: float
+    t_crowd: float
+    t_issue_column: float
+    t_step: float
+
+
+class Cluster(NamedTuple):
+    """Of a panel by a cluster of thread blocks.
+
+    Attributes:
+      latency_row: for each row of a lane beyond the first 16.
+      latency_width: for each column and column of the panel.
+      exchange, exchange_of_16: between the blocks, for each column: by their number up to 8, and for 16.
+      issue_share: of the latency, that a second block on a multiprocessor adds at least.
+      t_latency, t_row, t_width: the same for T.
+      t_overlap: what of a column's step T saves.
+    """
+
+    latency: float
+    latency_column: float
+    latency_element: float
+    latency_row: float
+    latency_width: float
+    exchange: float
+    exchange_of_16: float
+    issue_share: float
+    t_latency: float
+    t_row: float
+    t_width: float
+    t_overlap: float
+
+
+class Turns(NamedTuple):
+    """Of a thread block that takes 64 rows a turn."""
+
+    latency: float
+    latency_turn: float
+    issue: float
+    issue_turn: float
+
+
+class Reflectors(NamedTuple):
+    """Of the kernel that makes T and halves of V: up to 32 columns, and wider. ``exchange`` is that of 2, 4, 8 and 16
+    thread blocks that share the rows."""
+
+    narrow: Turns
+    wide: Turns
+    exchange: tuple[float, ...]
+
+
+class Update(NamedTuple):
+    """Of the fused update by up to 32 reflectors, and by more; ``..._copies`` where tensor copies move the columns of a
+    thread block that is alone with its strip. ``exchange`` is that of 2, 4 and 8 thread blocks that share the rows."""
+
+    narrow: Turns
+    wide: Turns
+    narrow_copies: Turns
+    wide_copies: Turns
+    exchange: tuple[float, ...]
+
+
+class Lift(NamedTuple):
+    """Of the kernel that makes a tall panel's reflectors from those of its blocks. ``..._side`` is for each of 32 or 64
+    columns, ``issue_element`` for each element of these; ``issue_share`` is what of the instructions is latency."""
+
+    latency: float
+    latency_side: float
+    issue_share: float
+    issue: float
+    issue_side: float
+    issue_element: float
+
+
+class Costs(NamedTuple):
+    """All of them."""
+
+    tiny: Tiny
+    cta: Cta
+    cluster: Cluster
+    reflectors: Reflectors
+    update: Update
+    lift: Lift
+
+
+# What follows is written by `python -m benchmarks fit`, from: single launches on an H200
+COSTS = Costs(
+    tiny=Tiny(
+        launch=2600.0,
+        latency=80.0,
+        latency_column=52.0,
+        latency_element=2.5,
+        issue_column=29.0,
+        issue_element=2.03,
+        issue_load=10.3,
+        exposed=0.3,
+    ),
+    cta=Cta(
+        latency=2600.0,
+        latency_column=146.0,
+        latency_element=5.2,
+        crowd=0.063,
+        crowd_base=84.0,
+        issue=330.0,
+        issue_load=5.0,
+        issue_element=1.14,
+        step=0.42,
+        step_base=5.0,
+        t_latency=530.0,
+        t_latency_column=13.0,
+        t_crowd=0.04,
+        t_issue_column=41.0,
+        t_step=0.131,
+    ),
+    cluster=Cluster(
+        latency=3500.0,
+        latency_column=385.0,
+        latency_element=3.5,
+        latency_row=19.0,
+        latency_width=2.4,
+        exchange=9.4,
+        exchange_of_16=410.0,
+        issue_share=0.62,
+        t_latency=2850.0,
+        t_row=5.8,
+        t_width=2.8,
+        t_overlap=61.0,
+    ),
+    reflectors=Reflectors(
+        narrow=Turns(
+            latency=3300.0,
+            latency_turn=450.0,
+            issue=1000.0,
+            issue_turn=600.0,
+        ),
+        wide=Turns(
+            latency=6000.0,
+            latency_turn=900.0,
+            issue=3500.0,
+            issue_turn=1100.0,
+        ),
+        exchange=(1300.0, 1700.0, 2200.0, 3000.0),
+    ),
+    update=Update(
+        narrow=Turns(
+            latency=4000.0,
+            latency_turn=1900.0,
+            issue=2000.0,
+            issue_turn=1550.0,
+        ),
+        wide=Turns(
+            latency=4000.0,
+            latency_turn=2550.0,
+            issue=2000.0,
+            issue_turn=2150.0,
+        ),
+        narrow_copies=Turns(
+            latency=4000.0,
+            latency_turn=1900.0,
+            issue=2000.0,
+            issue_turn=1500.0,
+        ),
+        wide_copies=Turns(
+            latency=4000.0,
+            latency_turn=2250.0,
+            issue=3500.0,
+            issue_turn=1550.0,
+        ),
+        exchange=(1000.0, 2500.0, 6000.0),
+    ),
+    lift=Lift(
+        latency=3000.0,
+        latency_side=90.0,
+        issue_share=1.25,
+        issue=700.0,
+        issue_side=4.0,
+        issue_element=0.93,
+    ),
+)
