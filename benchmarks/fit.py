@@ -16,7 +16,7 @@ from jaxqr._kernels import Device, Panel, fused_update_seconds, kernels, lift_se
 from jaxqr.schedule import device_of_kind
 
 COSTS_FILE = Path(__file__).resolve().parent.parent / "jaxqr" / "_costs.py"
-_WRITTEN = "# What follows is written by `python -m benchmarks fit`, from: "
+_WRITTEN = "# `python -m benchmarks fit` rewrites what follows, which is from: "
 _PULL = 0.01  # weight of a change of a constant, relative to that of an error of a time
 
 

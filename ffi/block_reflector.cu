@@ -382,16 +382,11 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     const int quad = threadIdx.x % (kStrip / 4) * 4;
     const float* const source = src + own_corner() + quad;
     float4 magnitude = {};
-    // As many loads at a time as there are registers for: they are far away.
-    constexpr int kRowStep = kThreads / (kStrip / 4), kLoads = 16;
-    for (int top = threadIdx.x / (kStrip / 4); top < rows; top += kLoads * kRowStep) {
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        const int row = top + i * kRowStep;
-        const float4 c = load_quad<kAligned>(source + row * row_stride, row < rows ? strip_columns - quad : 0);
-        magnitude = {fmaxf(magnitude.x, fabsf(c.x)), fmaxf(magnitude.y, fabsf(c.y)), fmaxf(magnitude.z, fabsf(c.z)),
-                     fmaxf(magnitude.w, fabsf(c.w))};
-      }
+#pragma unroll 8
+    for (int row = threadIdx.x / (kStrip / 4); row < rows; row += kThreads / (kStrip / 4)) {
+      const float4 c = load_quad<kAligned>(source + row * row_stride, strip_columns - quad);
+      magnitude = {fmaxf(magnitude.x, fabsf(c.x)), fmaxf(magnitude.y, fabsf(c.y)), fmaxf(magnitude.z, fabsf(c.z)),
+                   fmaxf(magnitude.w, fabsf(c.w))};
     }
     atomicMax(&shared.magnitude[0][quad], __float_as_uint(magnitude.x));
     atomicMax(&shared.magnitude[0][quad + 1], __float_as_uint(magnitude.y));

@@ -127,7 +127,7 @@ class Costs(NamedTuple):
     lift: Lift
 
 
-# What follows is written by `python -m benchmarks fit`, from: single launches on an H200, before there was a fit
+# `python -m benchmarks fit` rewrites what follows, which is from: single launches on an H200, by hand
 COSTS = Costs(
     tiny=Tiny(
         launch=2600.0,

@@ -200,10 +200,6 @@ def _width(reflectors: int) -> int:
     return 64 if reflectors <= 512 else 128
 
 
-def _fused_width(reflectors: int) -> int:
-    return min(_width(reflectors), MAX_FUSED_WIDTH)
-
-
 # By this package's kernels, for float32 arrays with one batch dimension.
 
 
@@ -215,7 +211,7 @@ def _fused_blocks(
     h: jax.Array, tau: jax.Array, columns: range, *, backward: bool
 ) -> Iterator[tuple[int, _targets.Reflectors]]:
     """``(offset, reflectors)`` of every block of these columns, from the first or from the last to the other end."""
-    batch, width = h.shape[0], _fused_width(tau.shape[-1])
+    batch, width = h.shape[0], min(_width(tau.shape[-1]), MAX_FUSED_WIDTH)
     offsets = columns[::width]
     at_once = -(-_BLOCKS // batch) if isinstance(batch, int) else 1
     groups = [offsets[i : i + at_once] for i in range(0, len(offsets), at_once)]
@@ -267,8 +263,6 @@ def product_of_factorization(h: jax.Array, tau: jax.Array, blocks: _blocked.Bloc
 def _all_blocks(h: jax.Array, tau: jax.Array, blocks: _blocked.Blocks) -> Iterator[tuple[int, _targets.Reflectors]]:
     """``(offset, reflectors)`` from the last block to the first: those that there are, and new ones in between."""
     stop = tau.shape[-1]
-    if _fused_width(stop) < MAX_FUSED_WIDTH:
-        blocks = ()  # they may be too wide
     for offset, reflectors in reversed(blocks):
         yield from _fused_blocks(h, tau, range(offset + reflectors.t.shape[-1], stop), backward=True)
         yield offset, reflectors

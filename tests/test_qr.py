@@ -149,7 +149,7 @@ def lowered(shape: tuple[int, ...], mode: str, **options) -> str:
 
 @pytest.mark.parametrize(("shape", "mode"), OF_THE_FACTORIZATION.values(), ids=OF_THE_FACTORIZATION)
 def test_q_of_the_factorizations_own_blocks(shape, mode):
-    """Only what they leave out is made for Q; with few reflectors all, in narrower blocks."""
+    """Only what they leave out is made for Q."""
     batch, m, n = shape
     k = min(m, n)
     schedule = jaxqr.schedule_for(m, n, batch)
@@ -157,13 +157,9 @@ def test_q_of_the_factorizations_own_blocks(shape, mode):
     text = lowered(shape, mode)
     updates_without_look_ahead = sum(not step.look_ahead for step in updates)
     of_q = text.count(f"@{_targets.BLOCK_REFLECTOR}") - updates_without_look_ahead
-    if k <= 128:
-        assert text.count(f"@{_targets.REFLECTORS}") == 1
-        assert of_q == -(-k // 32)
-    else:
-        rest = k - updates[-1].offset - updates[-1].width
-        assert text.count(f"@{_targets.REFLECTORS}") == (rest > 0)
-        assert of_q == len(updates) + -(-rest // 64)
+    rest = k - updates[-1].offset - updates[-1].width
+    assert text.count(f"@{_targets.REFLECTORS}") == (rest > 0)
+    assert of_q == len(updates) + -(-rest // (32 if k <= 128 else 64))
 
     a = normal(*shape)
     q, r = blocked(a, mode)
