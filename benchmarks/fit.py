@@ -87,7 +87,6 @@ def _fit_model(model: str, points: Sequence[Point], device: Device) -> Any:
     """Relative errors are what counts, and constants are positive: both by their logarithms. A weak pull to the present
     constants keeps those that the times say nothing of."""
     before, structure = jax.tree.flatten(getattr(device.costs, model))
-
     start = np.log(before)
 
     def residuals(x: np.ndarray) -> np.ndarray:

@@ -958,11 +958,9 @@ int usage() {
   std::fprintf(
       stderr,
       "usage: jaxqr_driver check [REGIME] | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t "
-      "REGIME "
-      "NUMBER... | update BATCH M N "
-      "OFFSET WIDTH [scales|remake] | ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER... | reflectors BATCH M N WIDTH "
-      "COUNT | "
-      "tall BATCH M N OFFSET WIDTH LEAVES NUMBER... | tall-update BATCH M N OFFSET WIDTH\n");
+      "REGIME NUMBER... | update BATCH M N OFFSET WIDTH [scales|remake] | ahead BATCH M N OFFSET WIDTH NEXT REGIME "
+      "NUMBER... | reflectors BATCH M N WIDTH COUNT | tall BATCH M N OFFSET WIDTH LEAVES NUMBER... | tall-update BATCH "
+      "M N OFFSET WIDTH\n");
   return 2;
 }
 

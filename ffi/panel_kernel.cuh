@@ -2,10 +2,8 @@
 // panel has all rows of a matrix or, as a leaf of a tall panel, a block of them.
 //
 // Ownership. Warp w holds the columns kCols·w … of the panel. Lane l holds, of each of them, the rows l + 32·r. The
-// pivots of a warp have one r, a constant in the code (of which there are as many copies as r takes values). While a
-// warp factors its columns they move up by one with each reflector, the first one behind the last, so that the column
-// in work is always the first. That is for a loop, which long code has to be: code that runs once waits for
-// instructions.
+// pivots of a warp have one r, a constant in the code (of which there are as many copies as r takes values, and no
+// more: code that runs once waits for instructions).
 //
 // A pipeline. The warps do not take turns with each reflector: a warp first applies the reflectors of the warps before
 // it, as they come, and then factors its own columns alone, with shuffles in place of barriers, and publishes each
@@ -75,7 +73,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   constexpr int kItems = kRows / 4, kHeight = 32 * kRows, kMaxWidth = kCols * kMaxWarps;
   constexpr int kPivotRows = (kMaxWidth + 31) / 32;  // registers of a column that may hold pivots
   constexpr float kLargest = 0x1.fffffep127f;
-  static_assert(kRows % 4 == 0 && (kCols == 4 || kCols == 8) && kPivotRows <= kRows, "whole items");
+  static_assert(kCols == 4 && kRows % 4 == 0 && kPivotRows <= kRows, "whole words and items");
 
   extern __shared__ __align__(16) unsigned char shared_memory[];
   using Scalars = PanelScalars<kMaxWidth, kMaxWarps>;
@@ -131,14 +129,11 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   float a[kCols][kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-    for (int c = 0; c < kCols; c += 4) {
-      const float4 word = *reinterpret_cast<const float4*>(word_of_row(lane + 32 * r, (first + c) / 4));
-      a[c][r] = word.x;
-      a[c + 1][r] = word.y;
-      a[c + 2][r] = word.z;
-      a[c + 3][r] = word.w;
-    }
+    const float4 word = *reinterpret_cast<const float4*>(word_of_row(lane + 32 * r, first / 4));
+    a[0][r] = word.x;
+    a[1][r] = word.y;
+    a[2][r] = word.z;
+    a[3][r] = word.w;
   }
 #pragma unroll
   for (int c = 0; c < kCols; ++c) {
@@ -217,17 +212,17 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   const auto factor = [&](auto pivot_row) {
     constexpr int p = decltype(pivot_row)::value;
     const int first_lane = first - 32 * p;
-    constexpr int kUnroll = kCols == 4 ? 4 : 1;
-#pragma unroll kUnroll
+#pragma unroll
     for (int j = 0; j < kCols; ++j) {  // of zeros, from the panel's width on
       const int k = first + j, pivot_lane = first_lane + j;
       const bool below = lane > pivot_lane, at_pivot = lane == pivot_lane;  // where r is p
       float x[kRows], pivot[kCols];
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) x[r] = r > p || (r == p && below) ? a[0][r] : 0.0f;
+      for (int r = 0; r < kRows; ++r) x[r] = r > p || (r == p && below) ? a[j][r] : 0.0f;
 #pragma unroll
       for (int c = 0; c < kCols; ++c) pivot[c] = __shfl_sync(kFullWarp, a[c][p], pivot_lane);
-      float alpha = pivot[0], own_sum = dot_products(x), sum_of_squares = __shfl_sync(kFullWarp, own_sum, 0);
+      float alpha = pivot[j], own_sum = dot_products(x),
+            sum_of_squares = __shfl_sync(kFullWarp, own_sum, kLanesASum * j);
       float rescale = 1.0f;
       bool zero_tail = false;
       if (!(sum_of_squares >= 0x1p-80f && sum_of_squares <= kLargest)) {
@@ -266,25 +261,28 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
       if (lane == 0) shared.tau[k] = reflector.tau;
       ptx::mbarrier_arrive(&shared.published[k]);
 
-      float finished[kRows];
+      const auto projection_of = [&](int c) {
+        return fmaf(reflector.inverse, __shfl_sync(kFullWarp, own_sum, kLanesASum * c), pivot[c]);
+      };
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) finished[r] = r > p || (r == p && below) ? v[r] : a[0][r];
-      if (at_pivot) finished[p] = reflector.beta;
+      for (int c = j + 1; c < kCols; ++c) {
+        const float projection = projection_of(c), coefficient = reflector.neg_inverse_beta * projection;
 #pragma unroll
-      for (int c = 1; c < kCols; ++c) {
-        const bool later = c < kCols - j;  // or a reflector already, times which this one is for T
-        const float projection = fmaf(reflector.inverse, __shfl_sync(kFullWarp, own_sum, kLanesASum * c), pivot[c]);
-        const float coefficient = later ? reflector.neg_inverse_beta * projection : 0.0f;
-        if (t_out != nullptr && !later && lane == 0) products[k][first + c - kCols + j] = projection;
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          a[c - 1][r] = a[c][r];
-          if (r > p || (r == p && below)) a[c - 1][r] = fmaf(-coefficient, x[r], a[c][r]);
+        for (int r = p; r < kRows; ++r) {
+          if (r > p || below) a[c][r] = fmaf(-coefficient, x[r], a[c][r]);
         }
-        if (later && at_pivot) a[c - 1][p] = fmaf(-reflector.tau, projection, pivot[c]);
+        if (at_pivot) a[c][p] = fmaf(-reflector.tau, projection, pivot[c]);
       }
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) a[kCols - 1][r] = finished[r];
+      for (int r = p; r < kRows; ++r) {
+        if (r > p || below) a[j][r] = v[r];
+      }
+      if (at_pivot) a[j][p] = reflector.beta;
+#pragma unroll
+      for (int c = 0; c < j; ++c) {  // times the reflectors before, for T
+        const float product = projection_of(c);
+        if (t_out != nullptr && lane == 0) products[k][first + c] = product;
+      }
     }
   };
   if (kPivotRows == 1 || first < 32)
@@ -331,15 +329,12 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
       for (int c = 0; c < kCols; ++c)
         t[c] = i < first + c ? -tau[half] * sums[half][c] : i == first + c ? tau[half] : 0.0f;
       float* const place = t_out + int64_t{blockIdx.x} * width * width + i * width + first;
+      if (width % 4 == 0) {
+        if (first < width) *reinterpret_cast<float4*>(place) = {t[0], t[1], t[2], t[3]};
+      } else {
 #pragma unroll
-      for (int c = 0; c < kCols; c += 4) {
-        if (width % 4 == 0) {
-          if (first + c < width) *reinterpret_cast<float4*>(place + c) = {t[c], t[c + 1], t[c + 2], t[c + 3]};
-        } else {
-#pragma unroll
-          for (int q = 0; q < 4; ++q) {
-            if (first + c + q < width) place[c + q] = t[c + q];
-          }
+        for (int c = 0; c < kCols; ++c) {
+          if (first + c < width) place[c] = t[c];
         }
       }
     }
@@ -349,36 +344,33 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
     __syncwarp();
     // V's columns are zero where H's have R: no matter, as the later ones are too. T's columns wait for products of
     // other warps, which it would hold up to make them at once.
-    const int last = kCols * warps - 4, with_t = min(first + 3 * kCols - 4, last);
-    for (int k = first + kCols; k <= last; k += 4) {
-      float sums[4 * kCols];
+    const int last = kCols * (warps - 1), with_t = min(first + 2 * kCols, last);
+    for (int k = first + kCols; k <= last; k += kCols) {
+      float sums[kCols * kCols];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < kCols; ++j) {
         float v[kRows];
         load_reflector(v, k + j);
         sums_of_lane(*reinterpret_cast<float (*)[kCols]>(&sums[kCols * j]), v);
       }
       const float product = transposed_sum(sums, lane);
-      const int index = lane / (kLanesASum / 4);
-      if (lane % (kLanesASum / 4) == 0) products[k + index / kCols][first + index % kCols] = product;
-      if ((k + 4) % kCols == 0) ptx::mbarrier_arrive(&shared.multiplied[k / kCols]);
+      const int index = lane / (kLanesASum / kCols);
+      if (lane % (kLanesASum / kCols) == 0) products[k + index / kCols][first + index % kCols] = product;
+      ptx::mbarrier_arrive(&shared.multiplied[k / kCols]);
       if (k == with_t) make_t();
     }
   }
 
   // H goes out by rows, and V as halves.
   __syncthreads();  // the reflectors have been used
+  const float4 unscale = *reinterpret_cast<const float4*>(&shared.unscale[first]);
+  const int first_row = ptx::recomputed(lane);  // places are found again rather than kept in registers
 #pragma unroll
-  for (int c = 0; c < kCols; c += 4) {
-    const float4 unscale = *reinterpret_cast<const float4*>(&shared.unscale[first + c]);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int distance = r < kPivotRows ? first + c - lane - 32 * r : -4;
-      *reinterpret_cast<float4*>(word_of_row(lane + 32 * r, (first + c) / 4)) = {
-          distance >= 0 ? a[c][r] * unscale.x : a[c][r], distance >= -1 ? a[c + 1][r] * unscale.y : a[c + 1][r],
-          distance >= -2 ? a[c + 2][r] * unscale.z : a[c + 2][r],
-          distance >= -3 ? a[c + 3][r] * unscale.w : a[c + 3][r]};
-    }
+  for (int r = 0; r < kRows; ++r) {
+    const int distance = r < kPivotRows ? first - lane - 32 * r : -4;
+    *reinterpret_cast<float4*>(word_of_row(first_row + 32 * r, first / 4)) = {
+        distance >= 0 ? a[0][r] * unscale.x : a[0][r], distance >= -1 ? a[1][r] * unscale.y : a[1][r],
+        distance >= -2 ? a[2][r] * unscale.z : a[2][r], distance >= -3 ? a[3][r] * unscale.w : a[3][r]};
   }
   __syncthreads();
   for (int k = threadIdx.x; k < width; k += blockDim.x) tau_out[int64_t{blockIdx.x} * width + k] = shared.tau[k];

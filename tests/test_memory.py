@@ -24,6 +24,10 @@ def compiled(function, shape: tuple[int, ...], **jit_options):
     return jax.jit(function, **jit_options).lower(jax.ShapeDtypeStruct(shape, np.float32)).compile()
 
 
+def q_and_r(mode: str):
+    return functools.partial(jaxqr.qr, mode=mode, implementation="blocked")
+
+
 def input_bytes(shape: tuple[int, ...]) -> int:
     return 4 * int(np.prod(shape))
 
@@ -71,10 +75,6 @@ def test_the_first_step_reads_a_and_every_later_one_is_in_place(shape):
     assert sum(aliased) == len(calls) - 1
     [first] = [call for call in calls if "output_to_operand_aliasing" not in call]
     assert "offset = 0 : i64" in first
-
-
-def q_and_r(mode: str):
-    return functools.partial(jaxqr.qr, mode=mode, implementation="blocked")
 
 
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
