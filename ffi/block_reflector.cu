@@ -1,8 +1,9 @@
 // Fused block-reflector update C ← C - V·Tᵀ·(Vᵀ·C), or with T for Tᵀ, in place on strided sub-blocks: one CTA a strip
 // of kStrip columns of one matrix, or where strips are few a cluster of CTAs that share its rows.
 //
-//   1. Each column of the strip has an exact power-of-two scale, made from the column's largest magnitude in a pass of
-//      its own, or read.
+//   1. Each column of the strip has an exact power-of-two scale, read or made on the way: the warps that share rows
+//      begin with the scale that the column's first elements there ask for. Where one too large for it follows they
+//      lower it, and with it their part of the column's sums.
 //   2. W = Vᵀ·C: the scaled C is split into pairs of halves (mma.cuh) in registers, where a thread's part of a float4
 //      of C is the fragment that the product takes. A pair of warps takes 16 rows of a tile of kTileRows, so that W is
 //      the sum of four parts. Each tile's product leaves the tensor cores' accumulators, which truncate, to be added
@@ -51,6 +52,11 @@ constexpr int kTilesASum = 16;
 constexpr int kGroups = kThreads / 64;  // pairs of warps, which share a tile's rows
 constexpr int kPad = 8;          // halves added to a row, so that eight rows of a matrix load fall into different banks
 constexpr int kColumnTiles = 4;  // tiles of 8 columns a warp
+// Brings the magnitudes that a scale is made from to [16, 32): far enough above fp16's smallest numbers, and far below
+// those that ask for another scale.
+constexpr float kFirstScale = 0x1p4f;
+// Larger than any scale: of a column that has shown no element yet.
+constexpr float kNoScale = 0x1p127f;
 constexpr float kWeightScale = 0x1p13f;  // brings scaled weights (at most 2) to the upper part of fp16's range
 // Columns with scales outside 2^±kModerate are updated in scaled units.
 constexpr int kModerate = 90;
@@ -317,11 +323,23 @@ struct Shared {
     } factors;
     __half weights[2][kWidth][kStrip + kPad];
   };
-  float scale[kStrip];  // of C's columns: exact powers of two
-  float unit[kStrip];   // what one of the last product counts in a scaled column
-  // Largest magnitudes of C's and of W's columns, and of C's after the update, as bits, which order like the values.
-  unsigned magnitude[3][kStrip];
+  float scale[kStrip];                 // of C's columns: exact powers of two
+  float group_scale[kGroups][kStrip];  // those in whose units a pair of warps sums
+  float bound[kGroups][kStrip / 4];    // where they are being made, the largest scaled magnitude of a quad's columns
+  float unit[kStrip];                  // what one of the last product counts in a scaled column
+  // Largest magnitudes of W's columns, and of C's after the update, as bits, which order like the values.
+  unsigned magnitude[2][kStrip];
 };
+
+__device__ __forceinline__ float element(float4 x, int i) { return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w; }
+
+// What counts in units of the scale `from` counts this many times as much in those of `to`, which is not larger.
+__device__ __forceinline__ float ratio_of_scales(float to, float from) { return to * reciprocal_of_scale(from); }
+
+__device__ __forceinline__ float4 scaled(float4 x, float4 to, float4 from) {
+  return {x.x * ratio_of_scales(to.x, from.x), x.y * ratio_of_scales(to.y, from.y), x.z * ratio_of_scales(to.z, from.z),
+          x.w * ratio_of_scales(to.w, from.w)};
+}
 
 // kShared: the CTAs of a cluster share the rows of a strip.
 template <typename Stream, bool kAligned, bool kShared>
@@ -375,59 +393,24 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     }
   }();
 
-  // Scales.
-  if (threadIdx.x < 3 * kStrip) (&shared.magnitude[0][0])[threadIdx.x] = 0;
-  if (make_scales) {
-    __syncthreads();
-    const int quad = threadIdx.x % (kStrip / 4) * 4;
-    const float* const source = src + own_corner() + quad;
-    float4 magnitude = {};
-#pragma unroll 8
-    for (int row = threadIdx.x / (kStrip / 4); row < rows; row += kThreads / (kStrip / 4)) {
-      const float4 c = load_quad<kAligned>(source + row * row_stride, strip_columns - quad);
-      magnitude = {fmaxf(magnitude.x, fabsf(c.x)), fmaxf(magnitude.y, fabsf(c.y)), fmaxf(magnitude.z, fabsf(c.z)),
-                   fmaxf(magnitude.w, fabsf(c.w))};
-    }
-    atomicMax(&shared.magnitude[0][quad], __float_as_uint(magnitude.x));
-    atomicMax(&shared.magnitude[0][quad + 1], __float_as_uint(magnitude.y));
-    atomicMax(&shared.magnitude[0][quad + 2], __float_as_uint(magnitude.z));
-    atomicMax(&shared.magnitude[0][quad + 3], __float_as_uint(magnitude.w));
-    if constexpr (kShared && kClusters)
-      cluster_barrier();
-    else
-      __syncthreads();
-  }
-  // This thread's column: its place in `scales`, if it has one, and the scale that its largest magnitude gives it.
+  // This thread's column: its place in `scales`, if it has one.
   const auto scale_place = [&]() -> float* {
     const int block = ptx::recomputed(static_cast<int>(blockIdx.x)),
-              column = block % strips * kStrip + static_cast<int>(threadIdx.x);
-    if (threadIdx.x >= kStrip || column >= columns) return nullptr;
-    return scales + block / strips * row_stride + first + column;
+              column = block % strips * kStrip + static_cast<int>(threadIdx.x) % kStrip;
+    return column < columns ? scales + block / strips * row_stride + first + column : nullptr;
   };
-  const auto made_scale = [&](const unsigned (&magnitudes)[kStrip]) {
-    float magnitude = __uint_as_float(magnitudes[threadIdx.x]);
-    if constexpr (kShared && kClusters) {
-      const uint32_t address = ptx::shared_address(&magnitudes[threadIdx.x]);
-      for (int other = 0; other < static_cast<int>(gridDim.y); ++other)
-        magnitude = fmaxf(magnitude, ptx::load_float_from_cluster(ptx::map_to_rank(address, other)));
+  {
+    float scale = kNoScale;
+    if (!make_scales) {
+      const float* const place = scale_place();
+      scale = place == nullptr ? 1.0f : *place;
     }
-    return product_of_scales(power_of_two_scale(magnitude), column_scale);
-  };
-  bool moderate = true;
-  if (threadIdx.x < kStrip) {
-    float scale = 1.0f;
-    if (float* const place = scale_place()) {
-      if (make_scales) {
-        scale = made_scale(shared.magnitude[0]);
-        if (blockIdx.y == 0) *place = scale;
-      } else {
-        scale = *place;
-      }
-    }
-    shared.scale[threadIdx.x] = scale;
-    moderate = scale > exp2f(-kModerate) && scale < exp2f(kModerate);
+    shared.group_scale[threadIdx.x / kStrip][threadIdx.x % kStrip] = scale;
+    if (threadIdx.x < kStrip) shared.scale[threadIdx.x] = scale;
+    if (threadIdx.x < kGroups * kStrip / 4) (&shared.bound[0][0])[threadIdx.x] = 0.0f;
+    if (threadIdx.x < 2 * kStrip) (&shared.magnitude[0][0])[threadIdx.x] = 0;
   }
-  moderate = __syncthreads_and(moderate);
+  __syncthreads();
 
   // T, or its transpose, comes for step 3. The stream V's next group of copies has them too.
   {
@@ -480,15 +463,99 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     };
     load_c(0);
     float w[kWidth / 16][kColumnTiles][4] = {};
+    // W's columns of this thread are two quads, W's elements 0 and 2 in the first and 1 and 3 in the second.
+    const auto w_quad = [&](int e) { return part + e * Stream::kOddQuad + lane_pair * Stream::kQuadPair; };
+    // For this warp's columns and rows, in tiles whose elements are too large for the scales, or the first ones.
+    const auto lower_scales = [&]() {
+      float* const place = &shared.group_scale[row_group][column];
+      float* const bound = &shared.bound[row_group][column / 4];
+      const float4 scale = ptx::load_shared_again(place);
+      float largest[kColumnTiles], scaled = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        largest[j] = fmaxf(fmaxf(fabsf(element(c[0], j)), fabsf(element(c[1], j))),
+                           fmaxf(fabsf(element(c[2], j)), fabsf(element(c[3], j))));
+        scaled = fmaxf(scaled, largest[j] * element(scale, j));
+      }
+      if (!__any_sync(kFullWarp, scaled > *bound)) return;
+      float lowered[kColumnTiles], ratio[kColumnTiles];
+      bool all = true;
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        const float magnitude = fmaxf(largest[j], __shfl_xor_sync(kFullWarp, largest[j], 1));
+        const float most = fmaxf(magnitude, __shfl_xor_sync(kFullWarp, magnitude, 2));
+        const float wanted =
+            most > 0.0f ? product_of_scales(power_of_two_scale(most), fminf(kFirstScale, column_scale)) : kNoScale;
+        lowered[j] = fminf(element(scale, j), wanted);
+        ratio[j] = ratio_of_scales(lowered[j], element(scale, j));
+        all = all && (lowered[j] < kNoScale || (!kAligned && j >= count));
+      }
+      if (lane_pair == 0) {
+        *reinterpret_cast<float4*>(place) = {lowered[0], lowered[1], lowered[2], lowered[3]};
+        *bound = all ? 2.0f * column_scale : 0.0f;
+      }
+      __syncwarp();
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+          const float factor = __shfl_sync(kFullWarp, ratio[j], 8 * lane_pair + 4 * e);
+#pragma unroll
+          for (int i = 0; i < kWidth / 16; ++i) {
+            w[i][j][e] *= factor;
+            w[i][j][e + 2] *= factor;
+          }
+        }
+      }
+    };
+    // Brings what the groups have summed to the lowest of their scales.
+    const auto align_scales = [&](bool has_sums) {
+      const auto lowest = [&](int quad) {
+        float4 x = *reinterpret_cast<const float4*>(&shared.group_scale[0][quad]);
+#pragma unroll
+        for (int group = 1; group < kGroups; ++group) {
+          const float4 y = *reinterpret_cast<const float4*>(&shared.group_scale[group][quad]);
+          x = {fminf(x.x, y.x), fminf(x.y, y.y), fminf(x.z, y.z), fminf(x.w, y.w)};
+        }
+        return x;
+      };
+      __syncthreads();
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float4 to = lowest(w_quad(e)),
+                     from = *reinterpret_cast<const float4*>(&shared.group_scale[row_group][w_quad(e)]);
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+          const float factor = ratio_of_scales(element(to, j), element(from, j));
+#pragma unroll
+          for (int i = 0; i < kWidth / 16; ++i) {
+            w[i][j][e] *= factor;
+            w[i][j][e + 2] *= factor;
+          }
+        }
+      }
+      const int quad = threadIdx.x % (kStrip / 4) * 4;
+      const float4 to = lowest(quad);
+      if (has_sums) {
+        const float4 from = *reinterpret_cast<const float4*>(&shared.scale[quad]);
+        for (int k = threadIdx.x / (kStrip / 4); k < kWidth; k += kThreads / (kStrip / 4)) {
+          float4* const place = reinterpret_cast<float4*>(&shared.factors.w[k][quad]);
+          *place = scaled(*place, to, from);
+        }
+        __syncthreads();
+      }
+      if (threadIdx.x < kStrip / 4) *reinterpret_cast<float4*>(&shared.scale[quad]) = to;
+    };
     for (int tile = 0; tile < tiles; ++tile) {
       const auto& v = stream.template wait<1>(tile);
-      const float4 scale = ptx::load_shared_again(&shared.scale[column]);
+      if (make_scales) lower_scales();
+      const float4 scale = ptx::load_shared_again(&shared.group_scale[row_group][column]);
       uint32_t c_high[kColumnTiles][2], c_low[kColumnTiles][2];
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
-        const auto element = [j](float4 x) { return j == 0 ? x.x : j == 1 ? x.y : j == 2 ? x.z : x.w; };
-        const float s = element(scale);
-        const SplitQuad parts = split({element(c[0]) * s, element(c[1]) * s, element(c[2]) * s, element(c[3]) * s});
+        const float s = element(scale, j);
+        const SplitQuad parts =
+            split({element(c[0], j) * s, element(c[1], j) * s, element(c[2], j) * s, element(c[3], j) * s});
         c_high[j][0] = parts.high.x;
         c_high[j][1] = parts.high.y;
         c_low[j][0] = parts.low.x;
@@ -512,6 +579,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       }
       if (tile + 1 == tiles || (tile + 1) % kTilesASum == 0) {
         // The groups take turns at each 16 rows of W.
+        if (make_scales) align_scales(tile >= kTilesASum);
         if (Stream::kBulk && tile + 1 == tiles) ptx::copy_async_wait<0>();  // T
 #pragma unroll
         for (int turn = 0; turn < kGroups; ++turn) {
@@ -521,9 +589,8 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
               const bool start = turn == 0 && tile < kTilesASum;
 #pragma unroll
               for (int q = 0; q < 4; ++q) {
-                float4* const place = reinterpret_cast<float4*>(
-                    &shared.factors.w[16 * i + q / 2 * 8 + lane_row]
-                                     [part + q % 2 * Stream::kOddQuad + lane_pair * Stream::kQuadPair]);
+                float4* const place =
+                    reinterpret_cast<float4*>(&shared.factors.w[16 * i + q / 2 * 8 + lane_row][w_quad(q % 2)]);
                 const float4 sum = start ? float4{} : *place;
                 *place = {sum.x + w[i][0][q], sum.y + w[i][1][q], sum.z + w[i][2][q], sum.w + w[i][3][q]};
                 w[i][0][q] = w[i][1][q] = w[i][2][q] = w[i][3][q] = 0.0f;
@@ -551,19 +618,35 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       const int index = 4 * (threadIdx.x + i * kThreads);
       return index / kStrip * kPitch + index % kStrip;
     };
-    float4 sums[kQuads] = {};
+    float4 sums[kQuads] = {}, lowest = {kNoScale, kNoScale, kNoScale, kNoScale};
+    float* const own_scale = &shared.scale[quad(0) % kPitch];
+    const auto scale_of = [&](int other) {
+      return ptx::load_from_cluster(ptx::map_to_rank(ptx::shared_address(own_scale), other));
+    };
     cluster_barrier();
+    for (int other = 0; make_scales && other < static_cast<int>(gridDim.y); ++other) {
+      const float4 x = scale_of(other);
+      lowest = {fminf(lowest.x, x.x), fminf(lowest.y, x.y), fminf(lowest.z, x.z), fminf(lowest.w, x.w)};
+    }
     for (int other = 0; other < static_cast<int>(gridDim.y); ++other) {
+      const float4 scale = make_scales ? scale_of(other) : lowest;
 #pragma unroll
       for (int i = 0; i < kQuads; ++i) {
-        const float4 part = ptx::load_from_cluster(ptx::map_to_rank(ptx::shared_address(w + quad(i)), other));
+        float4 part = ptx::load_from_cluster(ptx::map_to_rank(ptx::shared_address(w + quad(i)), other));
+        if (make_scales) part = scaled(part, lowest, scale);
         sums[i] = {sums[i].x + part.x, sums[i].y + part.y, sums[i].z + part.z, sums[i].w + part.w};
       }
     }
     cluster_barrier();  // all have read; the last access to another CTA's memory
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) *reinterpret_cast<float4*>(w + quad(i)) = sums[i];
+    if (make_scales && threadIdx.x < kStrip / 4) *reinterpret_cast<float4*>(own_scale) = lowest;
     __syncthreads();
+  }
+  if (make_scales && threadIdx.x < kStrip) {
+    float& scale = shared.scale[threadIdx.x];
+    if (scale == kNoScale) scale = 1.0f;  // of zeros
+    if (float* const place = blockIdx.y == 0 ? scale_place() : nullptr) *place = scale;
   }
 
   // W ← Tᵀ·W or T·W: a lane two columns, a warp a quad of rows and, as T's zeros are skipped, its mirror image.
@@ -595,12 +678,12 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       float magnitude = 0.0f;
 #pragma unroll
       for (int i = 0; i < 4 * kTurns; ++i) magnitude = fmaxf(magnitude, fabsf(result[i / 4][i % 4][c]));
-      atomicMax(&shared.magnitude[1][column + c], __float_as_uint(magnitude));
+      atomicMax(&shared.magnitude[0][column + c], __float_as_uint(magnitude));
     }
     __syncthreads();
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const float scale = power_of_two_scale(__uint_as_float(shared.magnitude[1][column + c]));
+      const float scale = power_of_two_scale(__uint_as_float(shared.magnitude[0][column + c]));
       // Here and in step 4 V's scale counts.
       if (warp == 0)
         shared.unit[column + c] =
@@ -618,7 +701,12 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       }
     }
   }
-  __syncthreads();
+  bool moderate = true;
+  if (threadIdx.x < kStrip) {
+    const float scale = shared.scale[threadIdx.x];
+    moderate = scale > exp2f(-kModerate) && scale < exp2f(kModerate);
+  }
+  moderate = __syncthreads_and(moderate);
 
   // C ← C - V·W. The high parts of W's fragments stay in registers; the low ones do on Hopper, where C's next tile
   // needs none, and are read for every tile elsewhere.
@@ -735,7 +823,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
         for (int mask = 4; mask < 32; mask *= 2)
           largest[i] = ptx::max_of_pairs(largest[i], __shfl_xor_sync(kFullWarp, largest[i], mask));
         if (lane_row == 0) {
-          unsigned* const place = &shared.magnitude[2][column + i / 2 * Stream::kOddQuad + i % 2 * 2];
+          unsigned* const place = &shared.magnitude[1][column + i / 2 * Stream::kOddQuad + i % 2 * 2];
           atomicMax(place, largest[i] << 16);
           atomicMax(place + 1, largest[i] & 0xffff0000u);
         }
@@ -758,7 +846,17 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       cluster_barrier();
     else
       __syncthreads();
-    if (float* const place = blockIdx.y == 0 ? scale_place() : nullptr) *place = made_scale(shared.magnitude[2]);
+    if (threadIdx.x < kStrip && blockIdx.y == 0) {
+      const unsigned* const own = &shared.magnitude[1][threadIdx.x];
+      float magnitude = __uint_as_float(*own);
+      if constexpr (kShared && kClusters) {
+        for (int other = 1; other < static_cast<int>(gridDim.y); ++other) {
+          const uint32_t place = ptx::map_to_rank(ptx::shared_address(own), other);
+          magnitude = fmaxf(magnitude, ptx::load_float_from_cluster(place));
+        }
+      }
+      if (float* const place = scale_place()) *place = product_of_scales(power_of_two_scale(magnitude), column_scale);
+    }
     if constexpr (kShared && kClusters) cluster_barrier();  // the first CTA has read what the others hold
   }
 }
