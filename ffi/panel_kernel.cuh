@@ -95,11 +95,13 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   // By all warps, as those of a warp take turns.
   if (lane < kCols) ptx::mbarrier_init(&shared.published[first + lane], 32);
   if (t_out != nullptr && lane == 0) ptx::mbarrier_init(&shared.multiplied[warp], 32 * max(warp, 1));
-  // A row's words of four columns lie in shared memory permuted, word i at i ^ row % 8, or a part of that where a row
-  // has fewer, so that those of neighbouring rows are in different banks.
+  // A row's words of four columns lie in shared memory permuted, so that the same word of eight neighbouring rows is in
+  // different banks. Where the number of words is an odd one times 2^s, rows begin at 8/2^s places among the banks in
+  // turn, and words are moved another way each time around.
   const int words = warps * kCols / 4, swizzle = ((words & -words) - 1) & 7;
+  const int shift = swizzle == 7 ? 0 : swizzle == 3 ? 1 : 2;  // 3 - s
   const auto word_of_row = [&](int row, int word) {
-    return reflectors + row * (4 * words) + (word ^ (row & swizzle)) * 4;
+    return reflectors + row * (4 * words) + (word ^ (row >> shift & swizzle)) * 4;
   };
   // Whether rows of a matrix are whole words at multiples of 16 bytes.
   const auto whole_words = [&](const float* corner) {
