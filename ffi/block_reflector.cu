@@ -945,7 +945,7 @@ cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, c
 
 // How many CTAs share the rows of a strip: as many as take the least time, by the shape and the number of
 // multiprocessors only.
-cudaError_t plan_shares(const BlockReflectorShape& shape, int64_t* shares) {
+cudaError_t plan_shares(const BlockReflectorShape& shape, bool aligned, int64_t* shares) {
   *shares = 1;
   int device, processors, clusters;
   cudaError_t error = cudaGetDevice(&device);
@@ -955,15 +955,17 @@ cudaError_t plan_shares(const BlockReflectorShape& shape, int64_t* shares) {
   const int64_t tiles = (shape.m - shape.offset + kTileRows - 1) / kTileRows,
                 strips = shape.batch * ((shape.last - shape.first + kStrip - 1) / kStrip);
   // In the time that a CTA alone on a multiprocessor takes for a tile: what it takes beside its tiles, and in clusters
-  // of 1, 2, 4 and 8. Two on a multiprocessor take kTogether times as long. Larger clusters leave some multiprocessors
-  // empty, whose groups they do not fit, so that some come two to a multiprocessor before all are taken.
+  // of 1, 2, 4 and 8. Two on a multiprocessor, which has room for them where C is aligned, take kTogether times as
+  // long. Larger clusters leave some multiprocessors empty, whose groups they do not fit, so that some come two to a
+  // multiprocessor before all are taken.
   constexpr double kOverhead[] = {1.6, 2.0, 2.6, 4.1}, kTogether = 1.7;
+  const int resident = aligned ? 2 : 1;
   double least = 0;
   for (int i = 0; i < 4 && (int64_t{1} << i) <= tiles; ++i) {
-    const int64_t count = int64_t{1} << i, places = count > 2 ? 2 * processors * 10 / 11 : 2 * processors,
+    const int64_t count = int64_t{1} << i, places = resident * (count > 2 ? processors * 10 / 11 : processors),
                   room = count > 2 ? processors * 3 / 4 : processors, waves = (strips * count + places - 1) / places;
     const double alone = static_cast<double>((tiles + count - 1) / count) + kOverhead[i],
-                 time = static_cast<double>(waves) * alone * (strips * count > room ? kTogether : 1);
+                 time = static_cast<double>(waves) * alone * (aligned && strips * count > room ? kTogether : 1);
     if (count == 1 || time < 0.95 * least) {
       *shares = count;
       least = time;
@@ -1003,9 +1005,11 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
   };
   // Whether quads of C are 16-byte aligned and wholly inside or outside.
   const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0;
-  if (!aligned) return launch_width(launch<CopyStream<32>, false, false>, launch<CopyStream<64>, false, false>, 1);
   int64_t shares;
-  if (const cudaError_t error = plan_shares(shape, &shares); error != cudaSuccess) return error;
+  if (const cudaError_t error = plan_shares(shape, aligned, &shares); error != cudaSuccess) return error;
+  if (!aligned && shares > 1)
+    return launch_width(launch<CopyStream<32>, false, true>, launch<CopyStream<64>, false, true>, shares);
+  if (!aligned) return launch_width(launch<CopyStream<32>, false, false>, launch<CopyStream<64>, false, false>, 1);
   if (shares > 1) return launch_width(launch<CopyStream<32>, true, true>, launch<CopyStream<64>, true, true>, shares);
   bool bulk;
   if (const cudaError_t error = has_bulk_copies(&bulk); error != cudaSuccess) return error;

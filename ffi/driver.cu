@@ -693,10 +693,11 @@ int templates(int64_t part, int64_t parts) {
       if (!has_t || width == with_t) break;
     }
   }
-  // Widths of 32 and of 64 columns; aligned ones by one thread block a strip, by clusters, and others.
+  // Widths of 32 and of 64 columns; aligned ones by one thread block a strip and by clusters, and others.
   for (int64_t width : {24, 56}) {
     for (const BlockReflectorShape& shape : {BlockReflectorShape{150, 200, 140, 4, width, 4 + width, 140},
                                              BlockReflectorShape{2, 900, 196, 4, width, 4 + width, 196},
+                                             BlockReflectorShape{150, 200, 131, 3, width, 3 + width, 131},
                                              BlockReflectorShape{2, 200, 131, 3, width, 3 + width, 131}}) {
       checks.push_back([=] { check_update(shape, true, true, false); });
       checks.push_back([=] { check_update(shape, true, false, true); });

@@ -328,13 +328,14 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
 
     def by_shares(count: int, exchange: float) -> float:
         latency, issue = _turns(of_one if count == 1 and aligned else of_several, math.ceil(tiles / count))
-        if count > 2 and 4 * strips * count > 3 * device.multiprocessors:  # some come two to a multiprocessor
-            latency = 2 * issue
-        return _waves(strips, 2, exchange + latency, exchange + issue, device, count)
+        if aligned and count > 2 and 4 * strips * count > 3 * device.multiprocessors:
+            latency = 2 * issue  # some come two to a multiprocessor
+        return _waves(strips, 2 if aligned else 1, exchange + latency, exchange + issue, device, count)
 
-    aligned = device.clusters > 0 and columns % 4 == 0
+    clusters = device.clusters > 0
+    aligned = clusters and columns % 4 == 0
     shares = zip(_SHARES[:-1], (0.0, *costs.exchange), strict=True)
-    return min(by_shares(*share) for share in shares if share[0] == 1 or (aligned and share[0] <= tiles))
+    return min(by_shares(*share) for share in shares if share[0] == 1 or (clusters and share[0] <= tiles))
 
 
 def look_ahead_seconds(
