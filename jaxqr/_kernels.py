@@ -411,7 +411,6 @@ def _waves(units: int, resident: int, latency: float, issue: float, device: Devi
         places = device.multiprocessors * 10 // 11 // blocks
     if places == 0:
         return math.inf
-    resident = min(resident, math.ceil(units / places))
-    waves = units / (resident * places)
-    waves = waves if waves > 4 else math.ceil(waves)
-    return 1e-9 * (_LAUNCH + waves * max(latency, resident * issue))
+    busiest = math.ceil(units / places)  # the units of one place
+    turns = math.ceil(busiest / min(resident, busiest))
+    return 1e-9 * (_LAUNCH + max(turns * latency, busiest * issue))
