@@ -36,6 +36,7 @@
 #include "block_reflector.h"
 #include "bulk_ptx.cuh"
 #include "cluster_ptx.cuh"
+#include "float4.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
 #include "reflector_halves.h"
@@ -330,8 +331,6 @@ struct Shared {
   // Largest magnitudes of W's columns, and of C's after the update, as bits, which order like the values.
   unsigned magnitude[2][kStrip];
 };
-
-__device__ __forceinline__ float element(float4 x, int i) { return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w; }
 
 // What counts in units of the scale `from` counts this many times as much in those of `to`, which is not larger.
 __device__ __forceinline__ float ratio_of_scales(float to, float from) { return to * reciprocal_of_scale(from); }

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "float4.cuh"
 #include "ptx.cuh"
 #include "tall.h"
 
@@ -56,8 +57,6 @@ int64_t shared_bytes_of(int rows) {
   const int64_t strips = (rows + kStripRows - 1) / kStripRows;
   return sizeof(LiftShared<kWidth>) + strips * kStripRows * LiftShared<kWidth>::kPitch * sizeof(float);
 }
-
-__device__ __forceinline__ float element(float4 x, int i) { return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w; }
 
 template <int kWidth>
 __global__ void __launch_bounds__(4 * kWidth, 128 / kWidth)

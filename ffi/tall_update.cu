@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "float4.cuh"
 #include "ptx.cuh"
 #include "tall_update.h"
 #include "warp.cuh"
@@ -68,8 +69,6 @@ struct Operands {
   int64_t matrix_stride, row_stride, workspace_stride, pitch;
   int rows, width, columns, chunks;
 };
-
-__device__ __forceinline__ float element(float4 x, int i) { return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w; }
 
 // Starts the copies of a chunk of V, with zeros for what is not there.
 template <int kWidth, int kPitch>
