@@ -14,7 +14,7 @@ constexpr int64_t kMaxGrid = 0x7fffffff;
 template <int kCols, int kRows, int kMaxWarps>
 int shared_bytes_of(int64_t width, bool has_t) {
   const int warps = static_cast<int>((width + kCols - 1) / kCols);
-  return static_cast<int>(sizeof(PanelScalars<kCols * kMaxWarps, kMaxWarps>)) + 4 * warps * kCols * 32 * kRows +
+  return static_cast<int>(sizeof(PanelScalars<kCols * kMaxWarps>)) + 4 * warps * kCols * 32 * kRows +
          (has_t ? 4 * kProductsSide * kProductsSide : 0);
 }
 

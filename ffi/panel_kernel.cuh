@@ -11,15 +11,15 @@
 // from one reduction of raw dot products (LAPACK slarfg, slarf):
 //     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
 //
-// T, where wanted, is made by warps that have done with their own columns: they keep V there and multiply each later
-// reflector with it. (The products of their own come with their factorization.) Each warp makes its own columns of T,
-// by substitution in (I + diag(tau)·N)·T = diag(tau), N being VᵀV above its diagonal. LAPACK's slarft, which makes
-// each column from those before it, has up to twice the error on smooth columns.
+// For T, where wanted, warps that have done with their own columns keep V there and multiply each later reflector with
+// it. (The products of their own come with their factorization.) At the end each warp makes its own columns of T, by
+// substitution in (I + diag(tau)·N)·T = diag(tau), N being VᵀV above its diagonal, and then takes its share of the rows
+// that go out: a larger one the fewer steps its columns took. LAPACK's slarft, which makes each column from those
+// before it, has up to twice the error on smooth columns.
 //
-// Synchronization. One mbarrier a reflector, an arrival by the warp that made it; for T one more a warp. Each is used
-// once, and reflectors stay in shared memory, so that nobody waits for a place. A warp waits only for what warps before
-// it do unconditionally, and for products which those make of reflectors that are there: every wait ends, whatever the
-// data are.
+// Synchronization. One mbarrier a reflector, an arrival by the warp that made it. Each is used once, and reflectors
+// stay in shared memory, so that nobody waits for a place. A warp waits only for what warps before it do
+// unconditionally: every wait ends, whatever the data are.
 //
 // Range. Every column is multiplied at load by its own exact power of two (maximum in [1, 2)) and R's part divided by
 // it at store; reflectors and tau do not feel it. Orthogonal updates never let a column grow, so no square overflows.
@@ -46,11 +46,12 @@
 
 namespace jaxqr {
 
-// What a CTA shares beside the reflectors: an entry a column of the panel, or a warp.
-template <int kMaxWidth, int kMaxWarps>
+// What a CTA shares beside the reflectors, with an entry a column of the panel.
+template <int kMaxWidth>
 struct __align__(16) PanelScalars {
   float tau[kMaxWidth], unscale[kMaxWidth];
-  uint64_t published[kMaxWidth], multiplied[kMaxWarps];  // mbarriers: of a reflector; of VᵀV up to a warp's columns
+  uint64_t published[kMaxWidth];  // an mbarrier a reflector
+  int turns;                      // taken by warps in the rows that go out
 };
 
 // Columns of the widest panel that gets T.
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   static_assert(kCols == 4 && kRows % 4 == 0 && kPivotRows <= kRows, "whole words and items");
 
   extern __shared__ __align__(16) unsigned char shared_memory[];
-  using Scalars = PanelScalars<kMaxWidth, kMaxWarps>;
+  using Scalars = PanelScalars<kMaxWidth>;
   Scalars& shared = *reinterpret_cast<Scalars*>(shared_memory);
   float* const reflectors = reinterpret_cast<float*>(shared_memory + sizeof(Scalars));
   const int warps = blockDim.x / 32;
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
 
   // By all warps, as those of a warp take turns.
   if (lane < kCols) ptx::mbarrier_init(&shared.published[first + lane], 32);
-  if (t_out != nullptr && lane == 0) ptx::mbarrier_init(&shared.multiplied[warp], 32 * max(warp, 1));
+  if (threadIdx.x == 0) shared.turns = 0;
   // A row's words of four columns lie in shared memory permuted, so that the same word of eight neighbouring rows is in
   // different banks. Where the number of words is an odd one times 2^s, rows begin at 8/2^s places among the banks in
   // turn, and words are moved another way each time around.
@@ -107,11 +108,14 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   const auto whole_words = [&](const float* corner) {
     return (row_stride | width) % 4 == 0 && reinterpret_cast<uintptr_t>(corner) % sizeof(float4) == 0;
   };
+  // Neighbouring lanes that share a row of so many items: a power of two.
+  const auto lanes_of_row = [](int items) {
+    return items > 16 ? 32 : items > 8 ? 16 : items > 4 ? 8 : items > 2 ? 4 : items;
+  };
   {
     const bool whole = whole_words(src + corner);
     const int items = whole ? words : 4 * words, item_columns = whole ? 4 : 1;
-    const int lanes = items > 16 ? 32 : items > 8 ? 16 : items > 4 ? 8 : items > 2 ? 4 : items;
-    const int row_step = blockDim.x / lanes;
+    const int lanes = lanes_of_row(items), row_step = blockDim.x / lanes;
     for (int item = threadIdx.x % lanes; item < items; item += lanes) {
       const float* from = src + corner + threadIdx.x / lanes * row_stride + item * item_columns;
       const bool valid = item * item_columns < width;
@@ -296,40 +300,91 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   else
     factor(std::integral_constant<int, (kPivotRows < 4 ? 0 : 3)>{});
 
+
+  if (t_out != nullptr) {
+    __syncwarp();
+    // V's columns are zero where H's have R: no matter, as the later ones are too.
+    for (int k = first + kCols; k < kCols * warps; k += kCols) {
+      float sums[kCols * kCols];
+#pragma unroll
+      for (int j = 0; j < kCols; ++j) {
+        float v[kRows];
+        load_reflector(v, k + j);
+        sums_of_lane(*reinterpret_cast<float (*)[kCols]>(&sums[kCols * j]), v);
+      }
+      const float product = transposed_sum(sums, lane);
+      const int index = lane / (kLanesASum / kCols);
+      if (lane % (kLanesASum / kCols) == 0) products[k + index / kCols][first + index % kCols] = product;
+    }
+  }
+
+  __syncthreads();  // the reflectors have been used, and H comes in their place
+  const float4 unscale = *reinterpret_cast<const float4*>(&shared.unscale[first]);
+  // From here on, what depends on the lane is found again rather than kept in registers.
+  const int out_lane = ptx::recomputed(lane);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const int distance = r < kPivotRows ? first - out_lane - 32 * r : -4;
+    *reinterpret_cast<float4*>(word_of_row(out_lane + 32 * r, first / 4)) = {
+        distance >= 0 ? a[0][r] * unscale.x : a[0][r], distance >= -1 ? a[1][r] * unscale.y : a[1][r],
+        distance >= -2 ? a[2][r] * unscale.z : a[2][r], distance >= -3 ? a[3][r] * unscale.w : a[3][r]};
+  }
+  __syncthreads();
+  for (int k = threadIdx.x; k < width; k += blockDim.x) tau_out[int64_t{blockIdx.x} * width + k] = shared.tau[k];
   // T's columns of this warp, of which lane l has the rows l and 32 + l.
   const auto make_t = [&] {
-    if (warp > 0) ptx::mbarrier_wait_first_phase(&shared.multiplied[warp]);
-    float tau[2], sums[2][kCols] = {};
+    float own[kCols][kCols] = {};  // in the rows of the warp's own reflectors
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      tau[half] = lane + 32 * half < first + kCols ? shared.tau[lane + 32 * half] : 0.0f;
-    // The sums of the rows above k get what row k adds, as its own are complete.
-    const auto substitute = [&](int k, auto half_of_k) {
-      constexpr int half = decltype(half_of_k)::value;
-      float coupled[half + 1];
+    for (int c = 0; c < kCols; ++c) {
+      own[c][c] = shared.tau[first + c];
 #pragma unroll
-      for (int i = 0; i <= half; ++i) coupled[i] = lane + 32 * i < k ? products[k][lane + 32 * i] : 0.0f;
+      for (int i = c - 1; i >= 0; --i) {
+        float sum = 0.0f;
 #pragma unroll
-      for (int c = 0; c < kCols; ++c) {
-        const float above = __shfl_sync(kFullWarp, -tau[half] * sums[half][c], k - 32 * half);
-        const float t = k < first + c ? above : k == first + c ? shared.tau[k] : 0.0f;
+        for (int k = c; k > i; --k) sum = fmaf(products[first + k][first + i], own[k][c], sum);
+        own[i][c] = -own[i][i] * sum;
+      }
+    }
+    float neg_tau[2], sums[2][kCols] = {};
 #pragma unroll
-        for (int i = 0; i <= half; ++i) sums[i][c] = fmaf(coupled[i], t, sums[i][c]);
+    for (int half = 0; half < 2; ++half) neg_tau[half] = out_lane + 32 * half < first ? -shared.tau[out_lane + 32 * half] : 0.0f;
+    // The sums of the rows above k, in the first so many halves, get what row k adds.
+    const auto add_row = [&](int k, int first_column, const float (&t)[kCols], auto halves) {
+#pragma unroll
+      for (int half = 0; half < decltype(halves)::value; ++half) {
+        const float coupled = out_lane + 32 * half < min(k, first) ? products[k][out_lane + 32 * half] : 0.0f;
+#pragma unroll
+        for (int c = first_column; c < kCols; ++c) sums[half][c] = fmaf(coupled, t[c], sums[half][c]);
       }
     };
-    int k = first + kCols - 1;
-#pragma unroll 2
-    for (; k >= 32; --k) substitute(k, std::integral_constant<int, 1>{});
-#pragma unroll 2
-    for (; k > 0; --k) substitute(k, std::integral_constant<int, 0>{});
+#pragma unroll
+    for (int k = kCols - 1; k >= 0; --k) add_row(first + k, k, own[k], std::integral_constant<int, 2>{});
+    // Row k's own sums are complete.
+    const auto substitute = [&](int k, auto halves) {
+      constexpr int half = decltype(halves)::value - 1;
+      float t[kCols];
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) t[c] = __shfl_sync(kFullWarp, neg_tau[half] * sums[half][c], k - 32 * half);
+      add_row(k, 0, t, halves);
+    };
+    int k = first - 1;
+#pragma unroll 4
+    for (; k >= 32; --k) substitute(k, std::integral_constant<int, 2>{});
+#pragma unroll 4
+    for (; k > 0; --k) substitute(k, std::integral_constant<int, 1>{});
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int i = 32 * half + lane;
+      const int i = 32 * half + out_lane;
       if (i >= width) continue;
       float t[kCols];
 #pragma unroll
-      for (int c = 0; c < kCols; ++c)
-        t[c] = i < first + c ? -tau[half] * sums[half][c] : i == first + c ? tau[half] : 0.0f;
+      for (int c = 0; c < kCols; ++c) {
+        t[c] = i < first ? neg_tau[half] * sums[half][c] : 0.0f;
+#pragma unroll
+        for (int k = 0; k <= c; ++k) {
+          if (i == first + k) t[c] = own[k][c];
+        }
+      }
       float* const place = t_out + int64_t{blockIdx.x} * width * width + i * width + first;
       if (width % 4 == 0) {
         if (first < width) *reinterpret_cast<float4*>(place) = {t[0], t[1], t[2], t[3]};
@@ -341,83 +396,43 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
       }
     }
   };
-  const bool is_last = warp + 1 == warps;
-  if (t_out != nullptr && !is_last) {
-    __syncwarp();
-    // V's columns are zero where H's have R: no matter, as the later ones are too. T's columns wait for products of
-    // other warps, which it would hold up to make them at once.
-    const int last = kCols * (warps - 1), with_t = min(first + 2 * kCols, last);
-    for (int k = first + kCols; k <= last; k += kCols) {
-      float sums[kCols * kCols];
-#pragma unroll
-      for (int j = 0; j < kCols; ++j) {
-        float v[kRows];
-        load_reflector(v, k + j);
-        sums_of_lane(*reinterpret_cast<float (*)[kCols]>(&sums[kCols * j]), v);
-      }
-      const float product = transposed_sum(sums, lane);
-      const int index = lane / (kLanesASum / kCols);
-      if (lane % (kLanesASum / kCols) == 0) products[k + index / kCols][first + index % kCols] = product;
-      ptx::mbarrier_arrive(&shared.multiplied[k / kCols]);
-      if (k == with_t) make_t();
-    }
-  }
+  if (t_out != nullptr) make_t();
 
-  // H goes out by rows, and V as halves.
-  __syncthreads();  // the reflectors have been used
-  const float4 unscale = *reinterpret_cast<const float4*>(&shared.unscale[first]);
-  const int first_row = ptx::recomputed(lane);  // places are found again rather than kept in registers
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const int distance = r < kPivotRows ? first - lane - 32 * r : -4;
-    *reinterpret_cast<float4*>(word_of_row(first_row + 32 * r, first / 4)) = {
-        distance >= 0 ? a[0][r] * unscale.x : a[0][r], distance >= -1 ? a[1][r] * unscale.y : a[1][r],
-        distance >= -2 ? a[2][r] * unscale.z : a[2][r], distance >= -3 ? a[3][r] * unscale.w : a[3][r]};
-  }
-  __syncthreads();
-  for (int k = threadIdx.x; k < width; k += blockDim.x) tau_out[int64_t{blockIdx.x} * width + k] = shared.tau[k];
-  const int writers = blockDim.x - (t_out != nullptr && warps > 1 ? 32 : 0);
-  if (t_out != nullptr && is_last) make_t();
-  if (static_cast<int>(threadIdx.x) >= writers) return;
+  // H goes out by rows, and V as halves: a word of four columns a lane.
   const bool whole = whole_words(h + corner);
-  const int units = (width + 7) / 8, pitch = 8 * units;  // of eight columns
-  const int lanes = units > 8 ? 16 : units > 4 ? 8 : units > 2 ? 4 : units;
-  const int column = static_cast<int>(threadIdx.x) % lanes * 8;
-  if (column >= width) return;
-  h += corner + column;
-  __half* const halves = halves_out + int64_t{blockIdx.x} * rows * 2 * pitch + column;
-#pragma unroll 2
-  for (int row = threadIdx.x / lanes; row < rows; row += writers / lanes) {
-    const float4 left = *reinterpret_cast<const float4*>(word_of_row(row, column / 4)),
-                 right = column / 4 + 1 < words ? *reinterpret_cast<const float4*>(word_of_row(row, column / 4 + 1))
-                                                : float4{};
-    float values[8] = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
-    float* const place = h + row * row_stride;
+  const int pitch = (width + 7) / 8 * 8, out_words = t_out != nullptr ? pitch / 4 : words;
+  const int lanes = lanes_of_row(out_words), rows_at_once = 32 / lanes, word = out_lane % lanes, column = 4 * word;
+  const auto take_turn = [&] {
+    return __shfl_sync(kFullWarp, out_lane == 0 ? atomicAdd(&shared.turns, 1) : 0, 0) * rows_at_once;
+  };
+  for (int turn = take_turn(), next; turn < rows; turn = next) {
+    next = take_turn();
+    const int row = turn + out_lane / lanes;
+    if (row >= rows || word >= out_words) continue;
+    const float4 item = word < words ? *reinterpret_cast<const float4*>(word_of_row(row, word)) : float4{};
+    float values[4] = {item.x, item.y, item.z, item.w};
+    float* const place = h + corner + row * row_stride + column;
     if (whole) {
-      *reinterpret_cast<float4*>(place) = left;
-      if (column + 4 < width) *reinterpret_cast<float4*>(place + 4) = right;
+      if (column < width) *reinterpret_cast<float4*>(place) = item;
     } else {
 #pragma unroll
-      for (int c = 0; c < 8; ++c) {
+      for (int c = 0; c < 4; ++c) {
         if (column + c < width) place[c] = values[c];
       }
     }
     if (t_out == nullptr) continue;
     if (row < pitch) {
 #pragma unroll
-      for (int c = 0; c < 8; ++c) {
+      for (int c = 0; c < 4; ++c) {
         const int distance = row - column - c;
         values[c] = distance > 0 ? values[c] : distance == 0 && column + c < width ? 1.0f : 0.0f;
       }
     }
-    const auto split_from = [&](int c) {
-      return jaxqr::split({values[c] * kReflectorScale, values[c + 1] * kReflectorScale,
-                           values[c + 2] * kReflectorScale, values[c + 3] * kReflectorScale});
-    };
-    const SplitQuad first_quad = split_from(0), second_quad = split_from(4);
-    __half* const parts = halves + int64_t{row} * 2 * pitch;
-    ptx::store_vector(parts, uint4{first_quad.high.x, first_quad.high.y, second_quad.high.x, second_quad.high.y});
-    ptx::store_vector(parts + pitch, uint4{first_quad.low.x, first_quad.low.y, second_quad.low.x, second_quad.low.y});
+    const SplitQuad quad = jaxqr::split({values[0] * kReflectorScale, values[1] * kReflectorScale,
+                                         values[2] * kReflectorScale, values[3] * kReflectorScale});
+    __half* const parts = halves_out + (int64_t{blockIdx.x} * rows + row) * 2 * pitch + column;
+    *reinterpret_cast<uint2*>(parts) = quad.high;
+    *reinterpret_cast<uint2*>(parts + pitch) = quad.low;
   }
 }
 

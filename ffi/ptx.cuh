@@ -114,13 +114,6 @@ __device__ __forceinline__ void copy_async_4(void* shared, const void* global, b
                : "memory");
 }
 
-// A store to global memory that the compiler may not cut into words, as it does to others. The code must not read
-// there.
-__device__ __forceinline__ void store_vector(void* global, uint4 value) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(value.x), "r"(value.y), "r"(value.z),
-               "r"(value.w));
-}
-
 // The copies that this thread has started since the last commit become a group.
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
