@@ -204,7 +204,7 @@ class ClusterKernel:
         if self._makes_t(panel):
             t_column = costs.t_row * self.rows_per_lane + costs.t_width * width - costs.t_overlap
             latency += costs.t_latency + width * t_column
-        seconds = _waves(batch, min(resident, 2), latency, costs.issue_share * latency, device, self.blocks)
+        seconds = _waves(batch, resident, latency, costs.issue_share * latency, device, self.blocks)
         return seconds if self._makes_t(panel) else seconds + reflectors_seconds(panel, batch, device)
 
 

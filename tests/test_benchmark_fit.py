@@ -40,8 +40,8 @@ def shapes():
     for batch in (1, 60, 264, 2640):
         for kernel in kernels():
             name = f"{kernel.regime} {'x'.join(map(str, kernel.variant))}"
-            for width in (8, 16, 32, 48):
-                for t in (0, 1) if kernel.regime == "cta" and width > 8 else (0,):
+            for width in (8, 16, 32, 48) if kernel.regime == "tiny" else (16, 32, 48):
+                for t in (0, 1) if kernel.regime == "cta" else (0,):
                     yield name, width, width, t, 0, batch
         for rows in (64, 256, 1024, 4096):
             for width in (16, 64):
@@ -87,11 +87,12 @@ def test_what_is_not_in_a_sweep_stays(sweep):
     assert fitted.lift != device.costs.lift
 
 
-def test_kernels_that_are_not_planned_with_are_left_out(tmp_path):
-    path = tmp_path / "sweep.csv"
-    path.write_text("# NVIDIA H200\n" + ",".join(COLUMNS) + "\ncta 99x99,8,8,0,0,1,5.0\nlift,64,16,0,0,1,5.0\n")
+def test_kernels_that_are_not_planned_with_and_narrow_panels_are_left_out(tmp_path):
+    path, panels = tmp_path / "sweep.csv", ("cta 99x99,32,32", "cta 4x4,32,8", "cta 4x4,32,16", "tiny 8x1x1x1x8,8,4")
+    lines = [",".join(COLUMNS), *(f"{panel},0,0,1,5.0" for panel in panels), "lift,64,16,0,0,1,5.0"]
+    path.write_text("\n".join(("# NVIDIA H200", *lines, "")))
     _, points = fit.read(path)
-    assert [point.kernel for point in points] == ["lift"]
+    assert [point.kernel for point in points] == ["cta 4x4", "tiny 8x1x1x1x8", "lift"]
 
 
 @pytest.mark.parametrize("text", ["", "# NVIDIA H200\n", "# NVIDIA H200\nkernel,rows\nlift,64\n", "# other\n"])
