@@ -17,9 +17,7 @@ struct Side {
 };
 
 cudaError_t create(Side* side) {
-  int least, greatest;
-  cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-  if (error == cudaSuccess) error = cudaStreamCreateWithPriority(&side->stream, cudaStreamNonBlocking, greatest);
+  cudaError_t error = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
   if (error == cudaSuccess) error = cudaEventCreateWithFlags(&side->forked, cudaEventDisableTiming);
   if (error == cudaSuccess) error = cudaEventCreateWithFlags(&side->joined, cudaEventDisableTiming);
   return error;
@@ -58,8 +56,8 @@ cudaError_t run_beside(const Enqueue& urgent, const Enqueue& rest, cudaStream_t 
   error = cudaEventRecord(side->forked, stream);
   if (error == cudaSuccess) error = cudaStreamWaitEvent(side->stream, side->forked, 0);
   if (error != cudaSuccess) return error;
-  error = urgent(side->stream);
-  if (error == cudaSuccess) error = rest(stream);
+  error = urgent(stream);
+  if (error == cudaSuccess) error = rest(side->stream);
   // Also after an error the streams join: a capture must not end with a branch of its own.
   const cudaError_t recorded = cudaEventRecord(side->joined, side->stream);
   const cudaError_t joined = cudaStreamWaitEvent(stream, side->joined, 0);

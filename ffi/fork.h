@@ -11,8 +11,9 @@ namespace jaxqr {
 // Enqueues on streams, asynchronously; allocates no device memory.
 using Enqueue = std::function<cudaError_t(cudaStream_t stream)>;
 
-// Runs `urgent` beside `rest`, both after what is on `stream` by now and before what comes to it later. `urgent` has a
-// stream of higher priority: where both are ready, its thread blocks start first. May be captured in a graph, and
+// Runs `urgent` beside `rest`, both after what is on `stream` by now and before what comes to it later. `urgent` goes
+// on in the stream, and `rest` waits in another one for an event, so that the thread blocks of `urgent` start first:
+// were it the other way around, those of `rest` would take all multiprocessors before. May be captured in a graph, and
 // called by several threads.
 cudaError_t run_beside(const Enqueue& urgent, const Enqueue& rest, cudaStream_t stream);
 

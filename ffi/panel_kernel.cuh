@@ -300,7 +300,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   else
     factor(std::integral_constant<int, (kPivotRows < 4 ? 0 : 3)>{});
 
-
   if (t_out != nullptr) {
     __syncwarp();
     // V's columns are zero where H's have R: no matter, as the later ones are too.
@@ -347,7 +346,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
     }
     float neg_tau[2], sums[2][kCols] = {};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) neg_tau[half] = out_lane + 32 * half < first ? -shared.tau[out_lane + 32 * half] : 0.0f;
+    for (int half = 0; half < 2; ++half)
+      neg_tau[half] = out_lane + 32 * half < first ? -shared.tau[out_lane + 32 * half] : 0.0f;
     // The sums of the rows above k, in the first so many halves, get what row k adds.
     const auto add_row = [&](int k, int first_column, const float (&t)[kCols], auto halves) {
 #pragma unroll
