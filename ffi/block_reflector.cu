@@ -489,6 +489,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
         ratio[j] = ratio_of_scales(lowered[j], element(scale, j));
         all = all && (lowered[j] < kNoScale || (!kAligned && j >= count));
       }
+      __syncwarp();  // all have read the scales
       if (lane_pair == 0) {
         *reinterpret_cast<float4*>(place) = {lowered[0], lowered[1], lowered[2], lowered[3]};
         *bound = all ? 2.0f * column_scale : 0.0f;
@@ -645,7 +646,6 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   if (make_scales && threadIdx.x < kStrip) {
     float& scale = shared.scale[threadIdx.x];
     if (scale == kNoScale) scale = 1.0f;  // of zeros
-    if (float* const place = blockIdx.y == 0 ? scale_place() : nullptr) *place = scale;
   }
 
   // W ← Tᵀ·W or T·W: a lane two columns, a warp a quad of rows and, as T's zeros are skipped, its mirror image.
@@ -1000,7 +1000,7 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
   if (shape.width > kMaxBlockReflectorWidth) return cudaErrorInvalidValue;
   const auto launch_width = [&](auto narrow, auto wide, int64_t shares) {
     return (shape.width <= 32 ? narrow : wide)(shares, shape, h, halves, t, transpose, scales, make_scales,
-                                               remake_scales, src, stream);
+                                               make_scales || remake_scales, src, stream);
   };
   // Whether quads of C are 16-byte aligned and wholly inside or outside.
   const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0;

@@ -22,10 +22,10 @@ struct BlockReflectorShape {
 // of the columns, read from `src` (which may be `h`) and written to `h`; V as `halves` (reflector_halves.h) and
 // t[batch, width, width] come from the panel or from reflectors.h.
 //
-// scales[batch, n] holds an exact power of two for each column: with `make_scales` those of the updated columns are
-// made from C and written, otherwise they are read, and have been made by an earlier update with the same m from rows
-// that included these: orthogonal updates let no column grow past them. With `remake_scales`, those of the updated
-// columns are made again from what is written, and serve any next update with the same m of rows whose part outside C,
+// scales[batch, n] holds an exact power of two for each column. Without `make_scales` those of the updated columns are
+// read, and have been made by an earlier update with the same m from rows that included these: orthogonal updates let
+// no column grow past them. With it the update makes its own on the way. Then, and with `remake_scales`, those for
+// later updates are made from what is written, and serve any next update with the same m of rows whose part outside C,
 // if there is one, is zero. Asynchronous on `stream`; allocates nothing.
 cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, const __half* halves, const float* t,
                                    bool transpose, float* scales, bool make_scales, bool remake_scales,

@@ -1,7 +1,7 @@
 // A block reflector on the CPU: LAPACK's larfb, C ← C - V·Tᵀ·Vᵀ·C or C ← C - V·T·Vᵀ·C, written for clarity.
 //
 // Products and sums are float64, in which no float32 value leaves the range, and scales are not used: those that are
-// made before an update are 1, and those made again after it what the kernels make. A NaN in a column of C stays there.
+// made where none are given are 1, and those made again what the kernels make. A NaN in a column of C stays there.
 #ifndef JAXQR_FFI_BLOCK_REFLECTOR_CPU_H_
 #define JAXQR_FFI_BLOCK_REFLECTOR_CPU_H_
 

@@ -184,16 +184,16 @@ def block_reflector(
       c: float32 ``[batch, m, n]``; C is its rows ``offset…m`` and columns ``first…n``.
       reflectors: of ``m − offset`` rows.
       scales: float32 ``[batch, n]``, powers of two that an update by orthogonal reflectors made for these columns, from
-        rows that included these, or that any update made again; None makes them, in a pass over C.
+        rows that included these, or that any update made again; None makes others on the way.
       source: ``[batch, m, n]`` to read C from; None reads it from ``c``.
       offset, first: the first row and column of C.
       transpose: whether the transposed block reflector is applied.
-      remake_scales: make the columns' scales again from what is written.
+      remake_scales: make the columns' scales again from what is written, as is done where none are given.
 
     Returns:
-      ``c`` with C overwritten, and the scales: C's columns have those that it was updated with, or those made again,
-      which serve an update by any reflectors, of rows that have no other nonzero elements; columns before ``first``
-      keep those that were given.
+      ``c`` with C overwritten, and the scales: C's columns have those that were given, or those made from what is
+      written, which serve an update by any reflectors, of rows that have no other nonzero elements; columns before
+      ``first`` keep those that were given.
     """
     updated, scales_out = _update_call(BLOCK_REFLECTOR, c, reflectors, scales, source)(
         offset=np.int64(offset),
