@@ -56,7 +56,7 @@ class Cluster(NamedTuple):
       latency_row: for each row of a lane beyond the first 16.
       latency_width: for each column and column of the panel.
       exchange, exchange_of_16: between the blocks, for each column: by their number up to 8, and for 16.
-      issue_share: of the latency, that a second block on a multiprocessor adds at least.
+      issue_share: of the latency, that each further block on a multiprocessor adds at least.
       t_latency, t_row, t_width: the same for T.
       t_overlap: what of a column's step T saves.
     """

@@ -192,7 +192,7 @@ class ClusterKernel:
         )
 
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
-        """A chain of reflectors, which two blocks on a multiprocessor slow down by a quarter."""
+        """A chain of reflectors, which several blocks on a multiprocessor slow down."""
         costs, width, warps = device.costs.cluster, panel.width, math.ceil(panel.width / self.cols_per_lane)
         elements = self.rows_per_lane * self.cols_per_lane
         registers = min(255, math.ceil(100 + 0.8 * elements))

@@ -238,7 +238,7 @@ def look_ahead(
 
 
 def scale_of_unit_columns(m: int) -> float:
-    """The scale that `block_reflector` makes again for columns of ``m`` elements with a largest one of 1."""
+    """The scale that `block_reflector` makes for columns of ``m`` elements with a largest one of 1."""
     return 2.0 ** (14 - ((m - 1).bit_length() + 1) // 2)
 
 
