@@ -198,19 +198,19 @@ struct BulkStream {
     unsigned left[kStages];  // how many warps have left the tile
     int matrix, column;      // where the strip is
   };
-  // Of V's [matrix][row][part][column], and of [matrix][row][column] of C before and after.
+  // Of V's [matrix][row][part][column], and of [matrix][row][column] of C before, from `known` on, and after.
   struct Maps {
     CUtensorMap v, source, target;
   };
 
   Stages& stages;
   const Maps& maps;
-  const int tiles;
-  bool stored = false;  // whether this thread has started the copy of the last tile of C
+  const int tiles, known;  // of C's rows and columns those that are the identity's
+  bool stored = false;     // whether this thread has started the copy of the last tile of C
 
   // Published by the next barrier of the CTA.
-  __device__ __forceinline__ BulkStream(Stages& stages, const Maps& maps, int strips, int tiles)
-      : stages(stages), maps(maps), tiles(tiles) {
+  __device__ __forceinline__ BulkStream(Stages& stages, const Maps& maps, int strips, int tiles, int known)
+      : stages(stages), maps(maps), tiles(tiles), known(known) {
     if (threadIdx.x == kThreads - 32) {  // of a warp that has no scales to load
       for (int i = 0; i < kStages; ++i) {
         ptx::mbarrier_init(&stages.v_full[i], 1);
@@ -245,6 +245,15 @@ struct BulkStream {
   __device__ __forceinline__ ColumnTile& wait_c(int tile) {
     ptx::mbarrier_wait(&stages.c_full[stage_of(tile)], parity_of(tile));
     return stages.c[stage_of(tile)];
+  }
+  // Whether it has ones of the identity, for which copies bring zeros.
+  __device__ __forceinline__ bool has_ones(int tile) const {
+    return tile * kTileRows < known && tile * kTileRows == stages.column;
+  }
+  // Puts the one of a row into the tile, if it is in this quad.
+  __device__ __forceinline__ void put_one(float4* quad, int row, int column) const {
+    if (static_cast<unsigned>(row - column) < 4 && stages.column + row < known)
+      reinterpret_cast<float*>(quad)[row - column] = 1.0f;
   }
   // `column` is a multiple of 4.
   __device__ static float4* at(ColumnTile& c, unsigned row, unsigned column) {
@@ -302,8 +311,8 @@ struct BulkStream {
     const int stage = stage_of(tile);
     ptx::mbarrier_arrive_expect(&stages.c_full[stage], sizeof(ColumnTile));
     for (int half = 0; half < 2; ++half)
-      ptx::copy_tensor(stages.c[stage][half], &maps.source, stages.column + half * (kStrip / 2), tile * kTileRows,
-                       stages.matrix, &stages.c_full[stage]);
+      ptx::copy_tensor(stages.c[stage][half], &maps.source, stages.column + half * (kStrip / 2) - known,
+                       tile * kTileRows - known, stages.matrix, &stages.c_full[stage]);
   }
   __device__ __forceinline__ void store_c(int tile) {
     for (int half = 0; half < 2; ++half)
@@ -346,7 +355,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     block_reflector_kernel(float* h, const __half* halves, const float* t, bool transpose, float* scales,
                            bool make_scales, bool remake_scales, float column_scale, const float* src,
                            int64_t matrix_stride, int64_t row_stride, int matrix_rows, int width, int pitch, int first,
-                           int columns, int strips, const __grid_constant__ typename Stream::Maps maps) {
+                           int columns, int known, int strips, const __grid_constant__ typename Stream::Maps maps) {
   constexpr int kWidth = Stream::kWidth;
   static_assert(!Stream::kBulk || (kAligned && !kShared), "its tensors are of whole matrices and aligned columns");
   if constexpr (kShared && !kClusters) return;
@@ -384,9 +393,19 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
     ptx::cluster_wait();
   };
 
+  // What is known of C is only in memory where it is read from there.
+  if constexpr (!Stream::kBulk) {
+    const int strip_column = static_cast<int>(blockIdx.x % strips) * kStrip, column = threadIdx.x % kStrip;
+    const int whole_rows = strip_column + column < known ? rows : min(rows, known - skipped);
+    float* const target = h + own_corner() + column;
+    for (int row = threadIdx.x / kStrip; row < whole_rows; row += kThreads / kStrip)
+      if (column < strip_columns) target[row * row_stride] = skipped + row == strip_column + column ? 1.0f : 0.0f;
+    if (known > 0) __syncthreads();
+  }
+
   Stream stream = [&] {
     if constexpr (Stream::kBulk) {
-      return Stream(shared.stages, maps, strips, tiles);
+      return Stream(shared.stages, maps, strips, tiles, known);
     } else {
       return Stream(shared.stages, own_halves(), rows, pitch, tiles);
     }
@@ -446,6 +465,11 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       constexpr int kBelow[4] = {0, 1, 8, 9};
       if constexpr (Stream::kBulk) {
         auto& staged = stream.wait_c(tile);
+        if (stream.has_ones(tile)) {
+          const int row = ptx::recomputed(static_cast<int>(threadIdx.x));
+          if (row < kTileRows) stream.put_one(Stream::at(staged, row, row / 4 * 4), row, row / 4 * 4);
+          __syncthreads();
+        }
         const unsigned thread = ptx::recomputed(static_cast<int>(threadIdx.x));  // registers are short
         const unsigned part_of_thread =
             thread / 32 % 2 * 32 + thread / 4 % 2 * Stream::kOddQuad + thread % 32 / 8 * Stream::kQuadPair;
@@ -777,6 +801,11 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
           staged[q] = Stream::at(c_tile, row_group * 16 + lane_row + q / 2 * 8, column + q % 2 * Stream::kOddQuad);
+          if (stream.has_ones(tile)) {
+            const unsigned thread = ptx::recomputed(static_cast<int>(threadIdx.x));
+            stream.put_one(staged[q], thread / 64 * 16 + thread % 32 / 4 + q / 2 * 8,
+                           thread / 32 % 2 * 32 + thread % 4 * Stream::kQuadPair + q % 2 * Stream::kOddQuad);
+          }
           old[q] = *staged[q];
         }
       }
@@ -901,6 +930,8 @@ cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, c
                 strips = (columns + kStrip - 1) / kStrip;
   const int64_t stride = shape.m * shape.n, corner = shape.offset * shape.n + shape.offset, width = shape.width,
                 pitch = reflector_pitch(width);
+  // Where all is known, whole strips are.
+  const int64_t known = shape.all_known() ? strips * kStrip : shape.known;
   const int64_t matrices = kMaxGrid / strips;  // of one launch
   for (int64_t batch = 0; batch < shape.batch; batch += matrices) {
     cudaLaunchAttribute cluster = {};
@@ -920,14 +951,16 @@ cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, c
       const int64_t count = std::min(shape.batch - batch, matrices);
       constexpr auto kFloat = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
       constexpr auto kHalf = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-      const bool made =
-          make_map<3>(&maps.source, kFloat, src + corner, {columns, rows, count}, {4 * shape.n, 4 * stride},
-                      {kStrip / 2, kTileRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B) &&
-          make_map<3>(&maps.target, kFloat, h + corner, {columns, rows, count}, {4 * shape.n, 4 * stride},
-                      {kStrip / 2, kTileRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B) &&
-          make_map<4>(&maps.v, kHalf, halves + batch * rows * 2 * pitch, {pitch, 2, rows, count},
-                      {2 * pitch, 4 * pitch, 4 * rows * pitch}, {Stream::kWidth, 1, kTileRows, 1},
-                      Stream::kWidth == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+      // Where all is the identity's, boxes before an array's beginning bring zeros of any array.
+      const int64_t read_from = shape.all_known() ? 0 : known;
+      const bool made = make_map<3>(&maps.source, kFloat, src + corner + read_from * (shape.n + 1),
+                                    {columns - read_from, rows - read_from, count}, {4 * shape.n, 4 * stride},
+                                    {kStrip / 2, kTileRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B) &&
+                        make_map<3>(&maps.target, kFloat, h + corner, {columns, rows, count}, {4 * shape.n, 4 * stride},
+                                    {kStrip / 2, kTileRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B) &&
+                        make_map<4>(&maps.v, kHalf, halves + batch * rows * 2 * pitch, {pitch, 2, rows, count},
+                                    {2 * pitch, 4 * pitch, 4 * rows * pitch}, {Stream::kWidth, 1, kTileRows, 1},
+                                    Stream::kWidth == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
       if (!made) return cudaErrorInvalidValue;
     }
     if (const cudaError_t error = cudaLaunchKernelEx(
@@ -935,7 +968,7 @@ cudaError_t launch(int64_t shares, const BlockReflectorShape& shape, float* h, c
             transpose, scales + batch * shape.n + shape.offset, make_scales, remake_scales, column_scale(shape.m),
             src + batch * stride + corner, stride, shape.n, static_cast<int>(rows), static_cast<int>(width),
             static_cast<int>(pitch), static_cast<int>(shape.first - shape.offset), static_cast<int>(columns),
-            static_cast<int>(strips), maps);
+            static_cast<int>(known), static_cast<int>(strips), maps);
         error != cudaSuccess)
       return error;
   }
@@ -1002,8 +1035,8 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
     return (shape.width <= 32 ? narrow : wide)(shares, shape, h, halves, t, transpose, scales, make_scales,
                                                make_scales || remake_scales, src, stream);
   };
-  // Whether quads of C are 16-byte aligned and wholly inside or outside.
-  const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0;
+  // Whether quads of C are 16-byte aligned and wholly inside or outside, and those in memory begin with one.
+  const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0 && (shape.known % 4 == 0 || shape.all_known());
   int64_t shares;
   if (const cudaError_t error = plan_shares(shape, aligned, &shares); error != cudaSuccess) return error;
   if (!aligned && shares > 1)

@@ -13,14 +13,16 @@ namespace jaxqr {
 inline constexpr int64_t kMaxBlockReflectorWidth = 64;
 
 // Columns first … last of `batch` row-major m×n matrices, updated by a block of `width` reflectors whose first row is
-// `offset`.
+// `offset`: C. Its first `known` rows and columns are the identity's, and are not read.
 struct BlockReflectorShape {
-  int64_t batch, m, n, offset, width, first, last;
+  int64_t batch, m, n, offset, width, first, last, known = 0;
+
+  bool all_known() const { return known > 0 && (known >= m - offset || known >= last - first); }
 };
 
-// C ← C - V·Tᵀ·(Vᵀ·C) with `transpose`, as a factorization does, otherwise C ← C - V·T·(Vᵀ·C), for C = rows offset … m
-// of the columns, read from `src` (which may be `h`) and written to `h`; V as `halves` (reflector_halves.h) and
-// t[batch, width, width] come from the panel or from reflectors.h.
+// C ← C - V·Tᵀ·(Vᵀ·C) with `transpose`, as a factorization does, otherwise C ← C - V·T·(Vᵀ·C), for C read from `src`
+// (which may be `h`) and written to `h`; V as `halves` (reflector_halves.h) and t[batch, width, width] come from the
+// panel or from reflectors.h.
 //
 // scales[batch, n] holds an exact power of two for each column. Without `make_scales` those of the updated columns are
 // read, and have been made by an earlier update with the same m from rows that included these: orthogonal updates let

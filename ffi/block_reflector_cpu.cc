@@ -10,17 +10,17 @@ namespace {
 
 xla::ffi::Error block_reflector(Matrices h_in, Halves halves, Matrices t, xla::ffi::RemainingArgs rest,
                                 xla::ffi::Result<Matrices> h_out, xla::ffi::Result<Vectors> scales, int64_t offset,
-                                int64_t width, int64_t first, int64_t last, bool transpose, bool has_scales,
-                                bool has_src, bool remake_scales) {
+                                int64_t width, int64_t first, int64_t last, int64_t known, bool transpose,
+                                bool has_scales, bool has_src, bool remake_scales) {
   BlockReflectorOperands operands;
   if (auto error = optional_operands("jaxqr_block_reflector", rest, has_scales, has_src, &operands); error.failure())
     return error;
   if (auto error = check_block_reflector("jaxqr_block_reflector", h_in, halves, t, operands, *h_out, *scales, offset,
-                                         width, first, last);
+                                         width, first, last, known);
       error.failure())
     return error;
   const IeeeScope ieee;
-  apply_block_reflectors(h_in, halves, t, transpose, operands, *h_out, *scales, offset, width, first, last);
+  apply_block_reflectors(h_in, halves, t, transpose, operands, *h_out, *scales, offset, width, first, last, known);
   if (remake_scales) remake_column_scales(*h_out, *scales, offset, first, last);
   return xla::ffi::Error::Success();
 }
@@ -40,6 +40,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu, jaxqr::block_reflector,
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("first")
                                   .Attr<int64_t>("last")
+                                  .Attr<int64_t>("known")
                                   .Attr<bool>("transpose")
                                   .Attr<bool>("has_scales")
                                   .Attr<bool>("has_src")

@@ -52,18 +52,23 @@ inline void apply_block_reflector(float* h, const uint16_t* halves, const float*
   }
 }
 
-// Of every matrix, from `h_in` or where `operands` say into `h_out`.
+// Of every matrix, from `h_in` or where `operands` say into `h_out`. The first `known` rows and columns of C are the
+// identity's.
 inline void apply_block_reflectors(const Matrices& h_in, const Halves& halves, const Matrices& t, bool transpose,
                                    const BlockReflectorOperands& operands, Matrices h_out, Vectors scales,
-                                   int64_t offset, int64_t width, int64_t first, int64_t last) {
+                                   int64_t offset, int64_t width, int64_t first, int64_t last, int64_t known = 0) {
   if (h_in.typed_data() != h_out.typed_data()) std::copy_n(h_in.typed_data(), h_in.element_count(), h_out.typed_data());
   if (!operands.scales)
     std::fill_n(scales.typed_data(), scales.element_count(), 1.0f);
   else if (operands.scales->typed_data() != scales.typed_data())
     std::copy_n(operands.scales->typed_data(), scales.element_count(), scales.typed_data());
   const float* const src = operands.src ? operands.src->typed_data() : h_out.typed_data();
-  const int64_t batch = h_in.dimensions()[0], m = h_in.dimensions()[1], n = h_in.dimensions()[2];
+  const int64_t batch = h_out.dimensions()[0], m = h_out.dimensions()[1], n = h_out.dimensions()[2];
   for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t row = 0; row < m - offset; ++row) {
+      for (int64_t column = 0; column < (row < known ? last - first : std::min(known, last - first)); ++column)
+        h_out.typed_data()[(b * m + offset + row) * n + first + column] = row == column ? 1.0f : 0.0f;
+    }
     apply_block_reflector(
         h_out.typed_data() + b * m * n,
         static_cast<const uint16_t*>(halves.untyped_data()) + b * (m - offset) * 2 * reflector_pitch(width),

@@ -153,31 +153,32 @@ ffi::Error reflectors(cudaStream_t stream, Matrices h, Vectors tau, ffi::Remaini
                 matrices);
 }
 
-// Copies what XLA has not aliased, and says where C is read.
+// Copies what XLA has not aliased, and says where C is read; an empty `h` holds nothing.
 cudaError_t place_operands(cudaStream_t stream, const Matrices& h, const BlockReflectorOperands& operands,
                            const Matrices& result, const Vectors& scales, const float** src) {
   *src = operands.src ? operands.src->typed_data() : result.typed_data();
-  const cudaError_t error = copy_unless_aliased(stream, h, result);
+  const cudaError_t error = h.element_count() == 0 ? cudaSuccess : copy_unless_aliased(stream, h, result);
   if (error != cudaSuccess || !operands.scales) return error;
   return copy_unless_aliased(stream, *operands.scales, scales);
 }
 
 ffi::Error block_reflector(cudaStream_t stream, Matrices h, Halves halves, Matrices t, ffi::RemainingArgs rest,
                            ffi::Result<Matrices> result, ffi::Result<Vectors> scales, int64_t offset, int64_t width,
-                           int64_t first, int64_t last, bool transpose, bool has_scales, bool has_src,
+                           int64_t first, int64_t last, int64_t known, bool transpose, bool has_scales, bool has_src,
                            bool remake_scales) {
   BlockReflectorOperands operands;
   const char* const target = "jaxqr_block_reflector";
   if (auto error = optional_operands(target, rest, has_scales, has_src, &operands); error.failure()) return error;
-  if (auto error = check_block_reflector(target, h, halves, t, operands, *result, *scales, offset, width, first, last);
+  if (auto error =
+          check_block_reflector(target, h, halves, t, operands, *result, *scales, offset, width, first, last, known);
       error.failure())
     return error;
   if (auto error = check_width(target, width, kMaxBlockReflectorWidth); error.failure()) return error;
-  const ffi::Span<const int64_t> matrices = h.dimensions();
+  const ffi::Span<const int64_t> matrices = result->dimensions();
   const float* src;
   if (const cudaError_t error = place_operands(stream, h, operands, *result, *scales, &src); error != cudaSuccess)
     return status(target, error, matrices);
-  const BlockReflectorShape shape{matrices[0], matrices[1], matrices[2], offset, width, first, last};
+  const BlockReflectorShape shape{matrices[0], matrices[1], matrices[2], offset, width, first, last, known};
   return status(target,
                 launch_block_reflector(shape, result->typed_data(), data_of(halves), t.typed_data(), transpose,
                                        scales->typed_data(), !has_scales, remake_scales, src, stream),
@@ -295,6 +296,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda, jaxqr::block_reflector
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("first")
                                   .Attr<int64_t>("last")
+                                  .Attr<int64_t>("known")
                                   .Attr<bool>("transpose")
                                   .Attr<bool>("has_scales")
                                   .Attr<bool>("has_src")

@@ -302,7 +302,7 @@ void check_tall(const jaxqr::LeavesShape& s, const jaxqr::PanelVariant& variant,
   report(factor < 10 && untouched == 0, what, factor, untouched);
 }
 
-// `hard`: columns of very different size, and a NaN in one of the first matrix.
+// `hard`: columns of very different size, and a NaN in one of the first matrix. What is known of C is poison in memory.
 void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales, bool transpose, bool hard = false) {
   const int64_t size = s.m * s.n, w = s.width, rows = s.m - s.offset, pitch = jaxqr::reflector_pitch(w);
   std::vector<float> h = random_floats(s.batch * size, 2), t(s.batch * w * w, 0.0f);
@@ -334,15 +334,24 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales,
       }
     }
   }
-  const DeviceFloats result(h), with_remade(h), factors(t), source(a),
+  std::vector<float> given(h);
+  for (int64_t i = 0; i < s.batch * size; ++i) {
+    const int64_t row = i / s.n % s.m - s.offset, column = i % s.n - s.first;
+    if (row < 0 || column < 0 || column >= s.last - s.first || std::min(row, column) >= s.known) continue;
+    h[i] = row == column ? 1.0f : 0.0f;
+    given[i] = kPoison;
+  }
+  const DeviceFloats result(given), with_remade(given), factors(t), source(a),
       scales(std::vector<float>(s.batch * s.n, kPoison));
   const DeviceHalves halves(parts);
   if (!make_scales) {  // from an earlier update, of columns that were four times as large
     std::vector<float> larger(in_place ? h : a);
     for (float& x : larger) x *= 4;
     const DeviceFloats earlier(larger), unused(larger);
-    REQUIRE(jaxqr::launch_block_reflector(s, unused.get(), halves.get(), factors.get(), transpose, scales.get(), true,
-                                          false, earlier.get(), nullptr));
+    BlockReflectorShape unknown = s;
+    unknown.known = 0;
+    REQUIRE(jaxqr::launch_block_reflector(unknown, unused.get(), halves.get(), factors.get(), transpose, scales.get(),
+                                          true, false, earlier.get(), nullptr));
   }
   const auto update = [&](const DeviceFloats& h, bool remake_scales) {
     REQUIRE(jaxqr::launch_block_reflector(s, h.get(), halves.get(), factors.get(), transpose, scales.get(), make_scales,
@@ -387,7 +396,8 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales,
         updated_norm += value * value;
       }
       // This T's block reflector is not orthogonal: it lets columns grow.
-      const double relative = std::sqrt(error / std::max(norm, updated_norm)) / std::numeric_limits<float>::epsilon();
+      const double relative =
+          error == 0.0 ? 0.0 : std::sqrt(error / std::max(norm, updated_norm)) / std::numeric_limits<float>::epsilon();
       if (b == 0 && j == bad_column) continue;
       worst = std::isnan(relative) ? relative : std::max(worst, relative);
     }
@@ -398,9 +408,9 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales,
     }
   }
   char what[200];
-  std::snprintf(what, sizeof what, "update batch %d, %d×%d, offset %d, width %d, columns %d:%d%s%s%s", int(s.batch),
-                int(s.m), int(s.n), int(s.offset), int(w), int(s.first), int(s.last), in_place ? ", in place" : "",
-                transpose ? "" : ", T not transposed", hard ? ", hard" : "");
+  std::snprintf(what, sizeof what, "update batch %d, %d×%d, offset %d, width %d, columns %d:%d, %d known%s%s%s",
+                int(s.batch), int(s.m), int(s.n), int(s.offset), int(w), int(s.first), int(s.last), int(s.known),
+                in_place ? ", in place" : "", transpose ? "" : ", T not transposed", hard ? ", hard" : "");
   report(worst < 10 && untouched == 0, what, worst, untouched);
 }
 
@@ -613,6 +623,12 @@ int check(const std::string& regime) {
       check_update(shape, false, false, transpose);
       check_update(shape, transpose, !transpose, transpose, true);
       checks += 3;
+      for (int64_t known : {int64_t{4}, int64_t{7}, shape.width, int64_t{64}, shape.last - shape.first}) {
+        BlockReflectorShape of_identity = shape;
+        of_identity.known = known;
+        check_update(of_identity, true, !transpose, transpose);
+        ++checks;
+      }
     }
   }
   for (bool large : {false, true}) {
@@ -701,6 +717,9 @@ int templates(int64_t part, int64_t parts) {
                                              BlockReflectorShape{2, 200, 131, 3, width, 3 + width, 131}}) {
       checks.push_back([=] { check_update(shape, true, true, false); });
       checks.push_back([=] { check_update(shape, true, false, true); });
+      BlockReflectorShape of_identity = shape;
+      of_identity.known = width;
+      checks.push_back([=] { check_update(of_identity, true, false, false); });
     }
     checks.push_back([=] { check_reflectors(700, width + 9, 5, {width}, false); });
     checks.push_back([=] { check_reflectors(700, 3 * width, 0, {width, width, 7}, true); });

@@ -173,11 +173,13 @@ inline xla::ffi::Error optional_operands(const std::string& target, xla::ffi::Re
   return xla::ffi::Error::Success();
 }
 
+// Of C the first `known` rows and columns are the identity's and not read. Where all are, `h_in` may be empty.
 inline xla::ffi::Error check_block_reflector(const std::string& target, const Matrices& h_in, const Halves& halves,
                                              const Matrices& t, const BlockReflectorOperands& operands,
                                              const Matrices& h_out, const Vectors& scales_out, int64_t offset,
-                                             int64_t width, int64_t first, int64_t last) {
-  const Dimensions matrices = h_in.dimensions();
+                                             int64_t width, int64_t first, int64_t last, int64_t known = 0) {
+  const bool nothing_in = h_in.element_count() == 0 && known > 0;
+  const Dimensions matrices = nothing_in ? h_out.dimensions() : h_in.dimensions();
   // V's columns need not be columns of these matrices.
   if (offset < 0 || width < 1 || offset > matrices[1] || width > matrices[1] - offset) {
     return xla::ffi::Error::InvalidArgument(
@@ -200,6 +202,14 @@ inline xla::ffi::Error check_block_reflector(const std::string& target, const Ma
     return error;
   if (auto error = check_shape(target + ": the resulting scales", scales_out.dimensions(), of_columns); error.failure())
     return error;
+  if (known < 0 || (known > 0 && operands.src)) {
+    return xla::ffi::Error::InvalidArgument(target + ": known = " + std::to_string(known) +
+                                            ", expected 0 or, of matrices without a src, more");
+  }
+  if (nothing_in && known < std::min(matrices[1] - offset, last - first)) {
+    return xla::ffi::Error::InvalidArgument(target + ": h is " + shape_text(shape_of(h_in.dimensions())) +
+                                            ", and known = " + std::to_string(known) + " is not all that is updated");
+  }
   if (first < 0 || last < first || last > matrices[2]) {
     return xla::ffi::Error::InvalidArgument(target + ": first = " + std::to_string(first) +
                                             " and last = " + std::to_string(last) +

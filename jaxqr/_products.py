@@ -222,13 +222,8 @@ def _fused_blocks(
         yield from zip(group[::step], made[::step], strict=True)
 
 
-def _identity(h: jax.Array, columns: int) -> jax.Array:
-    """The first columns of the identity for every matrix of ``h``; made from it, they vary over the same mesh axes."""
-    return _blocked.as_operand(jnp.where(False, h[:, :, :1], jnp.eye(h.shape[1], columns, dtype=h.dtype)))
-
-
-# Q is made from its last columns: a block changes only what is right of and below its corner. Columns begin with the
-# scale of unit columns, which they are.
+# Q is made from its last columns: a block changes only what is right of and below its corner, and takes what the one
+# before has not changed for the identity. Columns begin with the scale of unit columns, which they are.
 
 
 def _unit_scales(h: jax.Array, columns: int) -> jax.Array:
@@ -241,12 +236,7 @@ def _fused_product(h: jax.Array, tau: jax.Array) -> jax.Array:
 
     Columns right of a block are zero above the block before, which made their scales; the block's own are unit columns.
     """
-    q, scales = _identity(h, h.shape[-1]), _unit_scales(h, h.shape[-1])
-    for offset, reflectors in _fused_blocks(h, tau, range(tau.shape[-1]), backward=True):
-        q, scales = _targets.block_reflector(
-            q, reflectors, scales, offset=offset, first=offset, transpose=False, remake_scales=True
-        )
-    return q
+    return _product_of_blocks(_fused_blocks(h, tau, range(tau.shape[-1]), backward=True), h, h.shape[-1], True)
 
 
 def product_of_factorization(h: jax.Array, tau: jax.Array, blocks: _blocked.Blocks, columns: int) -> jax.Array:
@@ -254,9 +244,26 @@ def product_of_factorization(h: jax.Array, tau: jax.Array, blocks: _blocked.Bloc
 
     As all reflectors are orthogonal, columns keep their norm 1, and one scale does for all of them.
     """
-    q, scales = _identity(h, columns), _unit_scales(h, columns)
-    for offset, reflectors in _all_blocks(h, tau, blocks):
-        q, scales = _targets.block_reflector(q, reflectors, scales, offset=offset, first=offset, transpose=False)
+    return _product_of_blocks(_all_blocks(h, tau, blocks), h, columns, False)
+
+
+def _product_of_blocks(
+    blocks: Iterator[tuple[int, _targets.Reflectors]], h: jax.Array, columns: int, remake_scales: bool
+) -> jax.Array:
+    q, scales, identity = None, _unit_scales(h, columns), columns
+    for offset, reflectors in blocks:
+        q, scales = _targets.block_reflector(
+            q,
+            reflectors,
+            scales,
+            offset=offset,
+            first=offset,
+            transpose=False,
+            remake_scales=remake_scales,
+            known=identity - offset,
+        )
+        identity = offset
+    assert q is not None
     return q
 
 

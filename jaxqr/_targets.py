@@ -168,7 +168,7 @@ def reflectors(h: jax.Array, tau: jax.Array, *, offset: int, widths: Sequence[in
 
 
 def block_reflector(
-    c: jax.Array,
+    c: jax.Array | None,
     reflectors: Reflectors,
     scales: jax.Array | None = None,
     source: jax.Array | None = None,
@@ -177,11 +177,13 @@ def block_reflector(
     first: int,
     transpose: bool,
     remake_scales: bool = False,
+    known: int = 0,
 ) -> tuple[jax.Array, jax.Array]:
     """``C ← (I − V T Vᵀ) C`` or ``C ← (I − V T Vᵀ)ᵀ C``, in place.
 
     Args:
-      c: float32 ``[batch, m, n]``; C is its rows ``offset…m`` and columns ``first…n``.
+      c: float32 ``[batch, m, n]``; C is its rows ``offset…m`` and columns ``first…n``. None where all of C is known:
+        then the result has as many columns as ``scales``, and what is not C is left unwritten in it.
       reflectors: of ``m − offset`` rows.
       scales: float32 ``[batch, n]``, powers of two that an update by orthogonal reflectors made for these columns, from
         rows that included these, or that any update made again; None makes others on the way.
@@ -189,16 +191,17 @@ def block_reflector(
       offset, first: the first row and column of C.
       transpose: whether the transposed block reflector is applied.
       remake_scales: make the columns' scales again from what is written, as is done where none are given.
+      known: how many of C's first rows and columns are the identity's, whatever ``c`` has there.
 
     Returns:
       ``c`` with C overwritten, and the scales: C's columns have those that were given, or those made from what is
       written, which serve an update by any reflectors, of rows that have no other nonzero elements; columns before
       ``first`` keep those that were given.
     """
-    updated, scales_out = _update_call(BLOCK_REFLECTOR, c, reflectors, scales, source)(
-        offset=np.int64(offset),
+    updated, scales_out = _update_call(BLOCK_REFLECTOR, c, reflectors, scales, source, offset)(
         first=np.int64(first),
-        last=np.int64(c.shape[-1]),
+        last=np.int64(_columns(c, scales)),
+        known=np.int64(known),
         transpose=transpose,
         remake_scales=remake_scales,
     )
@@ -230,10 +233,9 @@ def look_ahead(
       width]`` and the reflectors.
     """
     first = offset + reflectors.t.shape[-1]
-    call = _update_call(LOOK_AHEAD, h, reflectors, scales, source, _panel_results(h, first, width, with_reflectors))
-    updated, scales_out, tau, t, halves = call(
-        offset=np.int64(offset), regime=regime, variant=np.array(variant, np.int64)
-    )
+    results = _panel_results(h, first, width, with_reflectors)
+    call = _update_call(LOOK_AHEAD, h, reflectors, scales, source, offset, results)
+    updated, scales_out, tau, t, halves = call(regime=regime, variant=np.array(variant, np.int64))
     return updated, scales_out, tau, Reflectors(t, halves)
 
 
@@ -244,23 +246,37 @@ def scale_of_unit_columns(m: int) -> float:
 
 def _update_call(
     target: str,
-    c: jax.Array,
+    c: jax.Array | None,
     reflectors: Reflectors,
     scales: jax.Array | None,
     source: jax.Array | None,
+    offset: int,
     more_results: Sequence[jax.core.ShapedArray] = (),
 ) -> Callable[..., Sequence[jax.Array]]:
-    """A call of an update's target, which still takes the attributes that say where it is."""
+    """A call of an update's target, which still takes the attributes that only this one has."""
+    batch, rows = reflectors.halves.shape[:2]
+    n = _columns(c, scales)
+    aliases = {} if c is None else {0: 0}
+    if scales is not None:
+        aliases[3] = 1
+    if c is None:
+        c = reflectors.t[:, :0, :0]
     operands = [x for x in (c, reflectors.halves, reflectors.t, scales, source) if x is not None]
-    results = (_result(c, c.shape), _result(c, (c.shape[0], c.shape[2])), *more_results)
-    aliases = {0: 0} if scales is None else {0: 0, 3: 1}
+    results = (_result(c, (batch, offset + rows, n)), _result(c, (batch, n)), *more_results)
     return functools.partial(
         jax.ffi.ffi_call(target, results, input_output_aliases=aliases),
         *operands,
+        offset=np.int64(offset),
         width=np.int64(reflectors.t.shape[-1]),
         has_scales=scales is not None,
         has_src=source is not None,
     )
+
+
+def _columns(c: jax.Array | None, scales: jax.Array | None) -> int:
+    of_columns = scales if c is None else c
+    assert of_columns is not None
+    return of_columns.shape[-1]
 
 
 def _panel_results(

@@ -74,14 +74,30 @@ def call_panel(a, offset, width, **options):
 
 
 def call_block_reflector_with_scales(
-    h, t, offset, width, first, last, src=None, scales=None, *, aliased=True, halves=None, transpose=True, remake=False
+    h,
+    t,
+    offset,
+    width,
+    first,
+    last,
+    src=None,
+    scales=None,
+    *,
+    aliased=True,
+    halves=None,
+    transpose=True,
+    remake=False,
+    known=0,
+    shape=None,
 ):
+    """`shape`: of the result, if it is not that of `h`."""
     if halves is None:
         halves = halves_of(h, offset, width)
-    results = [jax.ShapeDtypeStruct(h.shape, np.float32), jax.ShapeDtypeStruct((len(h), h.shape[-1]), np.float32)]
+    shape = shape or h.shape
+    results = [jax.ShapeDtypeStruct(shape, np.float32), jax.ShapeDtypeStruct((len(h), shape[-1]), np.float32)]
     aliases = {0: 0} if scales is None else {0: 0, 3: 1}
     call = jax.ffi.ffi_call("jaxqr_block_reflector", results, input_output_aliases=aliases if aliased else None)
-    attributes = {"offset": offset, "width": width, "first": first, "last": last}
+    attributes = {"offset": offset, "width": width, "first": first, "last": last, "known": known}
     values = {name: np.int64(value) for name, value in attributes.items()}
     operands = [x for x in (h, halves, t, scales, src) if x is not None]
     flags = {"transpose": transpose, "has_scales": scales is not None, "has_src": src is not None}
@@ -594,6 +610,37 @@ def test_block_reflector_of_other_columns(columns, first, last, transpose):
     outside = np.ones(c.shape[1:], bool)
     outside[4:, first:last] = False
     assert np.array_equal(bits(out[:, outside]), bits(c[:, outside]))
+
+
+@pytest.mark.parametrize("known", [1, 17, 25, 26, 40])
+def test_block_reflector_of_columns_that_are_in_part_the_identity(known):
+    """What is known is not read, and without anything else no matrices are needed."""
+    *_, t, halves = call_panel_with_halves(normal(2, 40, 24), 4, 17)
+    c = normal(2, 40, 30, seed=1)
+    rows, columns = np.indices((36, 25))
+    from_identity = np.minimum(rows, columns) < known
+    c[:, 4:, 5:] = np.where(from_identity, rows == columns, c[:, 4:, 5:])
+    expected = call_block_reflector(c, t, 4, 17, 5, 30, halves=halves, transpose=False)
+    scales = np.ones((2, 30), np.float32)
+    if known < 25:
+        c[:, 4:, 5:][:, from_identity] = np.nan
+        found = call_block_reflector(c, t, 4, 17, 5, 30, halves=halves, transpose=False, known=known)
+        assert np.array_equal(bits(found), bits(expected))
+    else:
+        options = {"aliased": False, "halves": halves, "transpose": False, "known": known, "shape": c.shape}
+        found = call_block_reflector(np.zeros((2, 0, 0), np.float32), t, 4, 17, 5, 30, scales=scales, **options)
+        assert np.array_equal(bits(found[:, 4:, 5:]), bits(expected[:, 4:, 5:]))
+
+
+def test_block_reflector_refuses_what_is_known_and_given():
+    h, t = normal(2, 8, 6), normal(2, 2, 2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="known = -1, expected 0"):
+        call_block_reflector(h, t, 0, 2, 2, 6, known=-1)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="known = 2, expected 0 or, of matrices without a src"):
+        call_block_reflector(h, t, 0, 2, 2, 6, h, known=2)
+    options = {"aliased": False, "halves": halves_of(h, 0, 2), "shape": h.shape}
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"h is \[2,0,0\], and known = 3 is not all"):
+        call_block_reflector(h[:, :0, :0], t, 0, 2, 2, 6, known=3, **options)
 
 
 def test_panel_and_update_are_the_wider_panel():
