@@ -15,6 +15,7 @@
 #include "reflectors.h"
 #include "regimes.h"
 #include "shapes.h"
+#include "steps.h"
 #include "tall.h"
 #include "tall_update.h"
 
@@ -221,6 +222,43 @@ ffi::Error look_ahead(cudaStream_t stream, Matrices h, Halves halves, Matrices t
                 matrices);
 }
 
+ffi::Error steps(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi::Result<Vectors> scales,
+                 ffi::RemainingRets results, ffi::Span<const int64_t> widths, std::string_view kernels, bool in_place,
+                 bool keep) {
+  const char* const target = "jaxqr_steps";
+  std::vector<StepResults> checked;
+  if (auto error = check_steps(src, *h, *scales, results, widths, keep, &checked); error.failure()) return error;
+  const ffi::Span<const int64_t> matrices = src.dimensions();
+  const std::vector<PanelKernelName> names = kernel_names(kernels);
+  if (names.size() != checked.size()) {
+    return ffi::Error::InvalidArgument(std::string(target) + ": " + std::to_string(names.size()) + " kernels for " +
+                                       std::to_string(checked.size()) + " steps");
+  }
+  std::vector<FactorizationStep> steps;
+  for (size_t i = 0; i < checked.size(); ++i) {
+    const StepResults& step = checked[i];
+    const bool updates = step.t != nullptr;
+    if (auto error = check_width(target, step.width, updates ? kMaxBlockReflectorWidth : step.width); error.failure())
+      return error;
+    PanelKernel kernel;
+    if (auto error = find_panel_kernel(
+            target, names[i], {matrices[0], matrices[1], matrices[2], step.offset, step.width}, updates, &kernel);
+        error.failure())
+      return error;
+    steps.push_back({names[i], step.offset, step.width, step.tau, step.t, static_cast<__half*>(step.halves),
+                     step.t_stride, step.halves_stride});
+  }
+  if (in_place) {
+    if (const cudaError_t error = copy_unless_aliased(stream, src, *h); error != cudaSuccess)
+      return status(target, error, matrices);
+  }
+  return status(
+      target,
+      launch_steps(matrices[0], matrices[1], matrices[2], steps, in_place ? h->typed_data() : src.typed_data(),
+                   h->typed_data(), scales->typed_data(), stream),
+      matrices);
+}
+
 }  // namespace
 }  // namespace jaxqr
 
@@ -321,4 +359,17 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_look_ahead_cuda, jaxqr::look_ahead,
                                   .Attr<ffi::Span<const int64_t>>("variant")
                                   .Attr<bool>("has_scales")
                                   .Attr<bool>("has_src"),
+                              {ffi::Traits::kCmdBufferCompatible});
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_steps_cuda, jaxqr::steps,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Arg<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Matrices>()
+                                  .Ret<jaxqr::Vectors>()
+                                  .RemainingRets()
+                                  .Attr<ffi::Span<const int64_t>>("widths")
+                                  .Attr<std::string_view>("kernels")
+                                  .Attr<bool>("in_place")
+                                  .Attr<bool>("keep"),
                               {ffi::Traits::kCmdBufferCompatible});

@@ -21,6 +21,7 @@ nb::dict registrations() {
   cpu["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cpu);
   cpu["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cpu);
   cpu["jaxqr_look_ahead"] = encapsulate(jaxqr_look_ahead_cpu);
+  cpu["jaxqr_steps"] = encapsulate(jaxqr_steps_cpu);
   nb::dict platforms;
   platforms["cpu"] = cpu;
 #ifdef JAXQR_CUDA_ARCHITECTURES
@@ -32,6 +33,7 @@ nb::dict registrations() {
   cuda["jaxqr_reflectors"] = encapsulate(jaxqr_reflectors_cuda);
   cuda["jaxqr_block_reflector"] = encapsulate(jaxqr_block_reflector_cuda);
   cuda["jaxqr_look_ahead"] = encapsulate(jaxqr_look_ahead_cuda);
+  cuda["jaxqr_steps"] = encapsulate(jaxqr_steps_cuda);
   platforms["CUDA"] = cuda;
 #endif
   return platforms;

@@ -1,5 +1,8 @@
 #include "regimes.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "cluster_panel.h"
 #include "reflectors.h"
 #include "tiny.h"
@@ -10,6 +13,23 @@ std::string text_of(const PanelKernelName& name) {
   std::string text(name.regime);
   for (size_t i = 0; i < name.variant.size(); ++i) text += (i ? "x" : " ") + std::to_string(name.variant[i]);
   return text;
+}
+
+std::vector<PanelKernelName> kernel_names(std::string_view texts) {
+  std::vector<PanelKernelName> names;
+  while (!texts.empty()) {
+    const std::string_view text = texts.substr(0, texts.find(','));
+    texts.remove_prefix(std::min(text.size() + 1, texts.size()));
+    const size_t space = std::min(text.find(' '), text.size());
+    PanelKernelName name{text.substr(0, space), {}};
+    for (const char *next = text.data() + space, *const end = text.data() + text.size(); next < end;) {
+      int64_t number = 0;
+      next = std::from_chars(next + 1, end, number).ptr;
+      name.variant.push_back(number);
+    }
+    names.push_back(name);
+  }
+  return names;
 }
 
 namespace {

@@ -23,6 +23,9 @@ struct PanelKernelName {
 
 std::string text_of(const PanelKernelName& name);
 
+// The names in such texts with commas between them. What is no such text gets a name that no kernel has.
+std::vector<PanelKernelName> kernel_names(std::string_view texts);
+
 // One panel's kernel.
 struct PanelKernel {
   const char* mismatch;  // why it cannot factor the panel, or nullptr if it can; then the rest holds

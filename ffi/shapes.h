@@ -238,6 +238,68 @@ inline xla::ffi::Error check_look_ahead(const Matrices& h_in, const Halves& halv
                      shape->next_width);
 }
 
+// A step of jaxqr_steps and the memory for it: t and halves, if an update follows, are so many elements a matrix.
+struct StepResults {
+  int64_t offset, width;
+  float* tau;
+  float* t;
+  void* halves;
+  int64_t t_stride, halves_stride;
+};
+
+// `results` are every step's tau, and then T and halves: with `keep` of each step with an update, in turn, otherwise
+// one pair for all, of the rows of the first and the width of the widest.
+inline xla::ffi::Error check_steps(const Matrices& src, const Matrices& h, const Vectors& scales,
+                                   const xla::ffi::RemainingRets& results, Dimensions widths, bool keep,
+                                   std::vector<StepResults>* steps) {
+  const std::string target = "jaxqr_steps";
+  const Dimensions matrices = src.dimensions();
+  const int64_t batch = matrices[0], n = matrices[2], reflectors = std::min(matrices[1], n);
+  if (auto error = check_shape(target + ": h", h.dimensions(), shape_of(matrices)); error.failure()) return error;
+  if (auto error = check_shape(target + ": scales", scales.dimensions(), {batch, n}); error.failure()) return error;
+  int64_t offset = 0, updates = 0, widest = 0;
+  for (const int64_t width : widths) {
+    if (auto error = check_columns(target, matrices, offset, width); error.failure()) return error;
+    offset += width;
+    if (offset < n) ++updates, widest = std::max(widest, width);
+  }
+  const size_t pairs = keep ? updates : updates > 0, expected = widths.size() + 2 * pairs;
+  if (offset != reflectors || results.size() != expected) {
+    return xla::ffi::Error::InvalidArgument(target + ": steps of " + std::to_string(offset) + " columns with " +
+                                            std::to_string(results.size()) + " results, expected " +
+                                            std::to_string(reflectors) + " columns with " + std::to_string(expected));
+  }
+  offset = 0;
+  size_t pair = widths.size();
+  for (size_t i = 0; i < widths.size(); ++i) {
+    StepResults step{offset, widths[i], nullptr, nullptr, nullptr, 0, 0};
+    auto tau = results.get<Vectors>(i);
+    if (tau.has_error()) return tau.error();
+    if (auto error = check_shape(target + ": tau", (*tau)->dimensions(), {batch, step.width}); error.failure())
+      return error;
+    step.tau = (*tau)->typed_data();
+    if (offset + step.width < n) {
+      const int64_t width = keep ? step.width : widest;
+      auto t = results.get<Matrices>(pair);
+      if (t.has_error()) return t.error();
+      auto halves = results.get<Halves>(pair + 1);
+      if (halves.has_error()) return halves.error();
+      if (auto error = check_shape(target + ": t", (*t)->dimensions(), {batch, width, width}); error.failure())
+        return error;
+      if (auto error = check_halves(target, **halves, matrices, keep ? offset : 0, width); error.failure())
+        return error;
+      step.t = (*t)->typed_data();
+      step.halves = (*halves)->untyped_data();
+      step.t_stride = width * width;
+      step.halves_stride = (matrices[1] - (keep ? offset : 0)) * 2 * reflector_pitch(width);
+      if (keep) pair += 2;
+    }
+    steps->push_back(step);
+    offset += step.width;
+  }
+  return xla::ffi::Error::Success();
+}
+
 }  // namespace jaxqr
 
 #endif  // JAXQR_FFI_SHAPES_H_

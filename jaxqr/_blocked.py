@@ -23,12 +23,12 @@ Blocks = Sequence[tuple[int, _targets.Reflectors]]
 
 def factor(a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a: bool) -> tuple[jax.Array, jax.Array]:
     """``h`` and ``tau`` of `factor_and_blocks`."""
-    h, tau, _ = factor_and_blocks(a, schedule, precision=precision, overwrite_a=overwrite_a)
+    h, tau, _ = factor_and_blocks(a, schedule, precision=precision, overwrite_a=overwrite_a, keep_blocks=False)
     return h, tau
 
 
 def factor_and_blocks(
-    a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a: bool
+    a: jax.Array, schedule: Schedule, *, precision: Products, overwrite_a: bool, keep_blocks: bool = True
 ) -> tuple[jax.Array, jax.Array, Blocks]:
     """LAPACK's compact QR form of ``a [batch, m, n]``, float32, step by step as ``schedule`` says.
 
@@ -37,11 +37,14 @@ def factor_and_blocks(
       schedule: made for this m, n and batch.
       precision: of the products of ``"matmul"`` updates.
       overwrite_a: let the first step take the buffer of ``a``.
+      keep_blocks: whether the blocks are wanted; otherwise there may be none.
 
     Returns:
       ``h [batch, m, n]``, ``tau [batch, min(m, n)]``, and the blocks of reflectors that updates were made with: panels
       without an update, tall ones and those of ``"matmul"`` updates have none.
     """
+    if schedule.in_halves:
+        return _factor_in_halves(a, schedule.steps, overwrite_a, keep_blocks)
     h, taus, scales = a, [], None
     blocks: list[tuple[int, _targets.Reflectors]] = []
     reflectors: _targets.Reflectors | None = None
@@ -90,6 +93,20 @@ def factor_and_blocks(
             h = _matmul_update(h, tau, h if source is None else source, step, precision)
         taus.append(tau)
     return h, jnp.concatenate(taus, axis=-1), blocks
+
+
+def _factor_in_halves(
+    a: jax.Array, steps: Sequence[Step], overwrite_a: bool, keep_blocks: bool
+) -> tuple[jax.Array, jax.Array, Blocks]:
+    kernels = []
+    for step in steps:
+        assert step.variant is not None
+        kernels.append((step.regime, step.variant))
+    widths = [step.width for step in steps]
+    h, taus, blocks = _targets.steps(a, widths, kernels, in_place=overwrite_a, keep_reflectors=keep_blocks)
+    # Steps with an update come first.
+    of_blocks = [(step.offset, block) for step, block in zip(steps, blocks, strict=False)]
+    return h, jnp.concatenate(taus, axis=-1), of_blocks
 
 
 def _panel(a: jax.Array, step: Step, in_place: bool) -> tuple[jax.Array, jax.Array, _targets.Reflectors | None]:

@@ -23,6 +23,7 @@ TALL_UPDATE = "jaxqr_tall_update"
 REFLECTORS = "jaxqr_reflectors"
 BLOCK_REFLECTOR = "jaxqr_block_reflector"
 LOOK_AHEAD = "jaxqr_look_ahead"
+STEPS = "jaxqr_steps"
 
 _REGISTRATIONS = _native.registrations()
 HAS_CUDA = "CUDA" in _REGISTRATIONS
@@ -237,6 +238,47 @@ def look_ahead(
     call = _update_call(LOOK_AHEAD, h, reflectors, scales, source, offset, results)
     updated, scales_out, tau, t, halves = call(regime=regime, variant=np.array(variant, np.int64))
     return updated, scales_out, tau, Reflectors(t, halves)
+
+
+def steps(
+    a: jax.Array,
+    widths: Sequence[int],
+    kernels: Sequence[tuple[str, tuple[int, ...]]],
+    *,
+    in_place: bool,
+    keep_reflectors: bool,
+) -> tuple[jax.Array, list[jax.Array], list[Reflectors]]:
+    """Panels from the first column to the last, each with the update of all columns right of it, of two halves of the
+    batch beside each other.
+
+    Args:
+      a: float32 ``[batch, m, n]``.
+      widths: of the panels.
+      kernels: regimes and variants of the panels' kernels, as for `panel`.
+      in_place: whether the result takes the buffer of ``a``.
+      keep_reflectors: whether to return the reflectors. Otherwise all panels' take turns in the memory of one.
+
+    Returns:
+      ``h [batch, m, n]``, the panels' ``tau [batch, width]``, and the reflectors of those with an update.
+    """
+    batch, _, n = a.shape
+    offsets = np.cumsum([0, *widths[:-1]])
+    updated = [(int(x), width) for x, width in zip(offsets, widths, strict=True) if x + width < n]
+    if updated and not keep_reflectors:
+        updated = [(0, max(width for _, width in updated))]
+    results = [_result(a, a.shape), _result(a, (batch, n)), *(_result(a, (batch, width)) for width in widths)]
+    for place in updated:
+        results.extend(_reflectors_results(a, *place))
+    h, _, *others = jax.ffi.ffi_call(STEPS, results, input_output_aliases={0: 0} if in_place else None)(
+        a,
+        widths=np.array(widths, np.int64),
+        kernels=",".join(f"{regime} {'x'.join(map(str, variant))}" for regime, variant in kernels),
+        in_place=in_place,
+        keep=keep_reflectors,
+    )
+    taus, made = others[: len(widths)], others[len(widths) :]
+    reflectors = [Reflectors(t, halves) for t, halves in zip(made[::2], made[1::2], strict=True)]
+    return h, taus, reflectors if keep_reflectors else []
 
 
 def scale_of_unit_columns(m: int) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -40,6 +40,9 @@ PANEL_WIDTHS = (8, 16, 32, 48, 64, 128)
 # So many reflectors at most are applied 32 at a time, as the roundings of wide blocks do not average out over so few
 # blocks: R of min(i, j), 128 × 300, would have 11 eps in its columns instead of 7.
 _FEW_REFLECTORS = 128
+
+# Measured: from there on the second launches of two halves, and their events, take less than they save.
+_LEAST_SECONDS_IN_HALVES = 2e-4
 
 # Roundings of a few columns do not average out, and a tall panel has more of them than LAPACK: in its leaves' Q too.
 _MIN_TALL_COLUMNS = 10
@@ -104,7 +107,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The steps for ``batch`` matrices of m×n on one device. ``str()`` is a table."""
+    """The steps for ``batch`` matrices of m×n on one device. ``str()`` is a table.
+
+    Attributes:
+      in_halves: whether the steps are those of two halves of the batch, which go beside each other.
+    """
 
     m: int
     n: int
@@ -112,11 +119,12 @@ class Schedule:
     device_kind: str
     precision: str
     steps: tuple[Step, ...]
+    in_halves: bool = False
 
     @property
     def launches(self) -> int:
-        """The sum of the steps' launches."""
-        return sum(step.launches for step in self.steps)
+        """The sum of the steps' launches, of both halves if there are two."""
+        return (1 + self.in_halves) * sum(step.launches for step in self.steps)
 
     @property
     def workspace_bytes(self) -> int:
@@ -128,6 +136,9 @@ class Schedule:
         """
         reflectors = min(self.m, self.n)
         parts = reflectors if len(self.steps) > 1 else 0
+        if self.in_halves:  # all steps take turns in the memory of the first one's rows and the widest one's columns
+            widest = max(step.width for step in self.steps if step.update)
+            return 4 * self.batch * (parts + self.n + _reflector_floats(self.m, widest))
         return 4 * self.batch * (parts + max((self._step_floats(step) for step in self.steps), default=0))
 
     def _step_floats(self, step: Step) -> int:
@@ -145,7 +156,8 @@ class Schedule:
     def __str__(self) -> str:
         title = (
             f"{self.batch} × ({self.m} × {self.n}), {self.device_kind}, precision {self.precision}: "
-            f"{len(self.steps)} steps, {self.launches} launches, workspace {self.workspace_bytes / 2**20:.1f} MiB"
+            f"{len(self.steps)} steps{' of two halves' if self.in_halves else ''}, {self.launches} launches, "
+            f"workspace {self.workspace_bytes / 2**20:.1f} MiB"
         )
         header = ("step", "columns", "rows", "regime", "variant", "update")
         table = [header]
@@ -205,7 +217,9 @@ def schedule_for(
 def plan(m: int, n: int, batch: int, policy: Policy, device: Device | None = None) -> Schedule:
     """``schedule_for`` for a known policy and device; None is the local one."""
     device = local_device() if device is None else device
-    return Schedule(m, n, batch, device.kind, policy.name, _cheapest_steps(m, n, batch, device, policy.fused))
+    steps, seconds = _cheapest_steps(m, n, batch, device, policy.fused)
+    in_halves = seconds >= _LEAST_SECONDS_IN_HALVES and _may_go_in_halves(steps, batch, device)
+    return Schedule(m, n, batch, device.kind, policy.name, steps, in_halves)
 
 
 def device_of_kind(kind: str) -> Device:
@@ -229,11 +243,14 @@ def local_device() -> Device:
 
 
 @functools.lru_cache(maxsize=1024)
-def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> tuple[Step, ...]:
-    """The cheapest sequence of panels under the cost model, by dynamic programming from the last column back."""
+def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> tuple[tuple[Step, ...], float]:
+    """The cheapest sequence of panels under the cost model, by dynamic programming from the last column back.
+
+    Also its time, without what look-ahead saves.
+    """
     reflectors = min(m, n)
     if reflectors == 0 or batch == 0:
-        return ()
+        return (), 0.0
 
     @functools.cache
     def by_cost(width: int, with_reflectors: bool, whole: bool) -> list[Kernel]:
@@ -270,10 +287,29 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
         steps.append(step)
         offset += step.width
     if steps[0].regime == "tall" and (n < _MIN_TALL_COLUMNS or jax_seconds(m, n, batch, device) < best[0][0]):
-        return (Step(0, reflectors, m, "jax", None, None),)
+        return (Step(0, reflectors, m, "jax", None, None),), jax_seconds(m, n, batch, device)
     for i in range(len(steps) - 1):
         steps[i : i + 2] = _with_look_ahead(steps[i], steps[i + 1], n, batch, device)
-    return tuple(steps)
+    return tuple(steps), best[0][0]
+
+
+def _may_go_in_halves(steps: Sequence[Step], batch: int, device: Device) -> bool:
+    """Whether there are updates to go beside panels, and panels that take every multiprocessor.
+
+    Where they leave some free, look-ahead uses those, and halves would have the same chains of reflectors.
+    """
+    return len(steps) > 1 and all(
+        step.regime in ("cta", "cluster")
+        and step.update in ("fused", None)
+        and not step.look_ahead
+        and batch * _blocks(step) >= device.multiprocessors
+        for step in steps
+    )
+
+
+def _blocks(step: Step) -> int:
+    """Thread blocks of a panel by one kernel."""
+    return step.variant[2] if step.regime == "cluster" and step.variant else 1
 
 
 def _with_look_ahead(step: Step, next_step: Step, n: int, batch: int, device: Device) -> tuple[Step, Step]:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 import time
 from dataclasses import FrozenInstanceError, replace
 
@@ -331,8 +332,56 @@ def test_look_ahead_where_the_panel_leaves_room_for_the_update(shape, looks):
     schedule = schedule_for(*shape, "H200")
     assert any(step.look_ahead for step in schedule.steps) == looks
     plain = [replace(step, look_ahead=False) for step in schedule.steps]
-    assert schedule.launches == sum(step.launches for step in plain) + sum(step.look_ahead for step in schedule.steps)
+    launches = sum(step.launches for step in plain) + sum(step.look_ahead for step in schedule.steps)
+    assert schedule.launches == launches * (1 + schedule.in_halves)
     assert ("look-ahead" in str(schedule)) == looks
+
+
+@pytest.mark.parametrize("width", [16, 20])
+@pytest.mark.parametrize(("batch", "m", "n"), [(5, 60, 50), (2, 40, 70), (1, 50, 50)])
+@pytest.mark.parametrize("overwrite_a", [False, True])
+def test_halves_change_nothing_on_the_cpu(batch, m, n, width, overwrite_a):
+    a = np.random.default_rng(9).standard_normal((batch, m, n), dtype=np.float32)
+
+    def factored(schedule):
+        options = {"precision": jax.lax.Precision.HIGHEST, "overwrite_a": overwrite_a}
+        h, tau, blocks = jax.jit(lambda a: _blocked.factor_and_blocks(a, schedule, **options))(a)
+        for x, y in zip(jax.jit(lambda a: _blocked.factor(a, schedule, **options))(a), (h, tau), strict=True):
+            np.testing.assert_array_equal(x, y)
+        return h, tau, *(x for offset, block in blocks for x in (offset, *block))
+
+    whole = drivers.schedule_of_width(m, n, batch, width)
+    for found, expected in zip(factored(replace(whole, in_halves=True)), factored(whole), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "halves"),
+    [
+        ((512, 512, 640), True),
+        ((700, 700, 300), True),
+        ((300, 300, 200), True),
+        ((1024, 1024, 60), False),  # panels leave multiprocessors free
+        ((768, 768, 12), False),
+        ((64, 64, 4096), False),  # no update
+        ((129, 65, 300), False),  # too little time
+        ((100000, 40, 200), False),
+    ],
+    ids=str,
+)
+def test_halves_where_panels_take_every_multiprocessor(shape, halves):
+    schedule = schedule_for(*shape, "H200")
+    assert schedule.in_halves == halves
+    assert ("of two halves" in str(schedule)) == halves
+    assert not schedule_for(*shape, "H200", "highest").in_halves
+    if halves:
+        m, n, batch = shape
+        assert schedule.launches == 2 * sum(step.launches for step in schedule.steps)
+        blocked = functools.partial(jaxqr.geqrf, implementation="blocked")
+        lowered = jax.jit(blocked).lower(jax.ShapeDtypeStruct((batch, m, n), np.float32))
+        assert re.findall(r"@jaxqr_\w+", lowered.as_text()) == ["@jaxqr_steps"]
+        workspace = lowered.compile().memory_analysis().temp_size_in_bytes
+        assert workspace <= schedule.workspace_bytes + 2**16 <= 4 * batch * m * n / 2
 
 
 def test_planning_takes_no_noticeable_time():

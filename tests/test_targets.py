@@ -790,6 +790,7 @@ def test_module_says_what_it_contains():
             "jaxqr_reflectors",
             "jaxqr_block_reflector",
             "jaxqr_look_ahead",
+            "jaxqr_steps",
         }
     assert bool(_native.cuda_architectures()) == ("CUDA" in registrations)
     kernels = _native.kernels()
@@ -845,3 +846,62 @@ def test_look_ahead_errors_name_the_numbers(arguments, shapes, message):
     h, width = normal(2, 8, 6), arguments[1]
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
         call_look_ahead(h, np.zeros((2, width, width), np.float32), *arguments, shapes=shapes)
+
+
+def call_steps(a, widths, shapes, *, kernels="", in_place=False, keep=True):
+    """The results of these shapes, of float16 if they have four dimensions."""
+    results = [jax.ShapeDtypeStruct(shape, np.float16 if len(shape) == 4 else np.float32) for shape in shapes]
+    call = jax.ffi.ffi_call("jaxqr_steps", results, input_output_aliases={0: 0} if in_place else None)
+    attributes = {"widths": np.array(widths, np.int64), "kernels": kernels, "in_place": in_place, "keep": keep}
+    return tuple(map(np.array, call(a, **attributes)))
+
+
+STEPS = [(40, 24, [8, 16]), (24, 24, [8, 11, 5]), (12, 30, [4, 3, 5]), (9, 9, [9]), (130, 70, [33, 31, 6])]
+
+
+@pytest.mark.parametrize(("m", "n", "widths"), STEPS)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_steps_are_panels_and_updates(m, n, widths, in_place):
+    batch, a = 3, normal(3, m, n)
+    h, taus, blocks = a, [], []
+    for i, width in enumerate(widths):
+        offset = sum(widths[:i])
+        first, before = offset + width, h
+        h, tau, t, halves = call_panel_with_halves(h, offset, width, with_t=first < n, in_place=i > 0)
+        taus.append(tau)
+        if first < n:
+            blocks.append((t, halves))
+            h = call_block_reflector(h, t, offset, width, first, n, before if i == 0 else None, halves=halves)
+    of_one = [(batch, m, n), (batch, n), *((batch, width) for width in widths)]
+    found = call_steps(a, widths, [*of_one, *(x.shape for block in blocks for x in block)], in_place=in_place)
+    expected = h, found[1], *taus, *(x for block in blocks for x in block)
+    for x, y in zip(found, expected, strict=True):
+        assert np.array_equal(x.view(np.uint8), y.view(np.uint8))
+    widest = max(t.shape[1] for t, _ in blocks) if blocks else 0
+    shared = [(batch, widest, widest), (batch, m, 2, pitch(widest))] if blocks else []
+    found = call_steps(a, widths, of_one + shared, in_place=in_place, keep=False)
+    for x, y in zip(found[: len(of_one)], expected[: len(of_one)], strict=True):
+        assert np.array_equal(x.view(np.uint8), y.view(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("widths", "shapes", "message"),
+    [
+        ([4, 3], {}, r"offset = 4 and width = 3 do not fit \[2,8,6\]"),
+        ([4, 0, 2], {}, r"offset = 4 and width = 0 do not fit"),
+        ([4], {}, r"steps of 4 columns with 4 results, expected 6 columns with 3"),
+        ([2, 2, 2], {}, r"steps of 6 columns with 4 results, expected 6 columns with 7"),
+        ([4, 2], {0: (2, 8, 5)}, r"h is \[2,8,5\], expected \[2,8,6\]"),
+        ([4, 2], {1: (2, 8)}, r"scales is \[2,8\], expected \[2,6\]"),
+        ([4, 2], {3: (2, 3)}, r"tau is \[2,3\], expected \[2,2\]"),
+        ([4, 2], {4: (2, 4, 3)}, r"t is \[2,4,3\], expected \[2,4,4\]"),
+        ([4, 2], {5: (2, 7, 2, 8)}, r"halves is \[2,7,2,8\], expected \[2,8,2,8\]"),
+    ],
+)
+@pytest.mark.parametrize("keep", [True, False])
+def test_steps_errors_name_the_numbers(widths, shapes, message, keep):
+    right = [(2, 8, 6), (2, 6), (2, 4), (2, 2), (2, 4, 4), (2, 8, 2, 8)]
+    if "results" in message and not keep:
+        pytest.skip("there are other numbers of results")
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        call_steps(normal(2, 8, 6), widths, [shapes.get(i, shape) for i, shape in enumerate(right)], keep=keep)

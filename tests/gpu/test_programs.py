@@ -12,8 +12,17 @@ import jaxqr
 from tests.gpu.tools import assert_fp32_grade, into_poison, same_bits
 
 pytestmark = pytest.mark.gpu
-SHAPES = [(20, 32, 32), (40, 176, 176), (16, 512, 512), (12, 768, 768), (7, 300, 500), (2, 1024, 1024), (3, 2048, 64)]
-SEVERAL_PANELS = [(16, 512, 512), (12, 768, 768), (7, 300, 500), (2, 1024, 1024)]
+SHAPES = [
+    (20, 32, 32),
+    (40, 176, 176),
+    (16, 512, 512),
+    (12, 768, 768),
+    (7, 300, 500),
+    (2, 1024, 1024),
+    (200, 300, 300),
+    (3, 2048, 64),
+]
+SEVERAL_PANELS = [(16, 512, 512), (12, 768, 768), (7, 300, 500), (2, 1024, 1024), (200, 300, 300)]
 at_every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 at_several_panels = pytest.mark.parametrize("shape", SEVERAL_PANELS, ids=str)
 factor = jax.jit(jaxqr.geqrf)
@@ -23,8 +32,10 @@ def normal(*shape: int, seed: int = 0) -> jax.Array:
     return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
 
 
-def test_these_shapes_reach_look_ahead():
-    assert any(step.look_ahead for batch, m, n in SEVERAL_PANELS for step in jaxqr.schedule_for(m, n, batch).steps)
+def test_these_shapes_reach_look_ahead_and_halves():
+    schedules = [jaxqr.schedule_for(m, n, batch) for batch, m, n in SEVERAL_PANELS]
+    assert any(step.look_ahead for schedule in schedules for step in schedule.steps)
+    assert any(schedule.in_halves for schedule in schedules)
 
 
 @at_every_shape

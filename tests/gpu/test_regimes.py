@@ -31,6 +31,8 @@ SHAPES = [
     (100, 1024, 32),
     (1000, 30, 40),
     (32, 512, 512),
+    (200, 300, 300),
+    (140, 700, 260),
     (12, 768, 768),
     (5, 777, 1000),
     (4, 1024, 1024),
@@ -85,16 +87,24 @@ def test_the_launched_kernels_are_the_scheduled_ones():
     run()
     launched = own_kernels(launched_kernels(run))
     for batch, m, n in SHAPES:
-        steps = jaxqr.schedule_for(m, n, batch).steps
-        expected = [kernel for step in steps for kernel in scheduled_kernels(step)]
-        assert len(expected) == sum(step.launches for step in steps)
+        schedule = jaxqr.schedule_for(m, n, batch)
+        expected = [kernel for step in schedule.steps for kernel in scheduled_kernels(step)]
+        expected *= 1 + schedule.in_halves
+        assert len(expected) == schedule.launches
         found = launched[: len(expected)]
-        if any(step.look_ahead for step in steps):  # then kernels run beside each other
+        beside = schedule.in_halves or any(step.look_ahead for step in schedule.steps)
+        if beside:  # then kernels run beside each other
             assert Counter(found) == Counter(expected), (batch, m, n)
         else:
             assert found == expected, (batch, m, n)
         del launched[: len(expected)]
     assert not launched
+
+
+def test_these_shapes_reach_halves_of_both_regimes():
+    schedules = [jaxqr.schedule_for(m, n, batch) for batch, m, n in SHAPES]
+    halves = [step.regime for schedule in schedules if schedule.in_halves for step in schedule.steps]
+    assert set(halves) == {"cta", "cluster"}
 
 
 def test_these_shapes_reach_all_regimes_and_both_kinds_of_steps():
