@@ -48,7 +48,8 @@ cudaError_t side_of(cudaStream_t stream, Side** side) {
 
 }  // namespace
 
-cudaError_t run_beside(const Enqueue& urgent, const Enqueue& rest, cudaStream_t stream) {
+cudaError_t run_beside(const std::function<cudaError_t(cudaStream_t stream, cudaStream_t beside)>& enqueue,
+                       cudaStream_t stream) {
   Side* side;
   cudaError_t error = side_of(stream, &side);
   if (error != cudaSuccess) return error;
@@ -56,8 +57,7 @@ cudaError_t run_beside(const Enqueue& urgent, const Enqueue& rest, cudaStream_t 
   error = cudaEventRecord(side->forked, stream);
   if (error == cudaSuccess) error = cudaStreamWaitEvent(side->stream, side->forked, 0);
   if (error != cudaSuccess) return error;
-  error = urgent(stream);
-  if (error == cudaSuccess) error = rest(side->stream);
+  error = enqueue(stream, side->stream);
   // Also after an error the streams join: a capture must not end with a branch of its own.
   const cudaError_t recorded = cudaEventRecord(side->joined, side->stream);
   const cudaError_t joined = cudaStreamWaitEvent(stream, side->joined, 0);

@@ -8,14 +8,14 @@
 
 namespace jaxqr {
 
-// Enqueues on streams, asynchronously; allocates no device memory.
+// Enqueues on a stream, asynchronously; allocates no device memory.
 using Enqueue = std::function<cudaError_t(cudaStream_t stream)>;
 
-// Runs `urgent` beside `rest`, both after what is on `stream` by now and before what comes to it later. `urgent` goes
-// on in the stream, and `rest` waits in another one for an event, so that the thread blocks of `urgent` start first:
-// were it the other way around, those of `rest` would take all multiprocessors before. May be captured in a graph, and
-// called by several threads.
-cudaError_t run_beside(const Enqueue& urgent, const Enqueue& rest, cudaStream_t stream);
+// Calls `enqueue` with `stream` and with a stream beside it, for what comes after what is on `stream` by now and before
+// what comes to it later. The stream beside waits for an event, so that the thread blocks of what goes on in `stream`
+// start first. May be captured in a graph, and called by several threads.
+cudaError_t run_beside(const std::function<cudaError_t(cudaStream_t stream, cudaStream_t beside)>& enqueue,
+                       cudaStream_t stream);
 
 }  // namespace jaxqr
 

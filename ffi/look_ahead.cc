@@ -12,7 +12,13 @@ cudaError_t launch_look_ahead(const BlockReflectorShape& shape, int64_t next_wid
   };
   // The rest waits for the next panel's columns too, so that it does not take the multiprocessors before the panel can.
   if (const cudaError_t error = update(next, stream); error != cudaSuccess) return error;
-  return run_beside(next_panel, [&](cudaStream_t stream) { return update(rest, stream); }, stream);
+  // The panel first, or the thread blocks of the rest would take all multiprocessors.
+  return run_beside(
+      [&](cudaStream_t stream, cudaStream_t beside) {
+        const cudaError_t error = next_panel(stream);
+        return error != cudaSuccess ? error : update(rest, beside);
+      },
+      stream);
 }
 
 }  // namespace jaxqr

@@ -1,35 +1,51 @@
 #include "steps.h"
 
+#include <initializer_list>
+
 #include "block_reflector.h"
 #include "fork.h"
 
 namespace jaxqr {
+namespace {
+
+// `count` matrices from `first` on, on a stream.
+struct Part {
+  int64_t first, count;
+  cudaStream_t stream;
+};
+
+}  // namespace
 
 cudaError_t launch_steps(int64_t batch, int64_t m, int64_t n, const std::vector<FactorizationStep>& steps,
                          const float* src, float* h, float* scales, cudaStream_t stream) {
-  const auto factor = [&](int64_t first, int64_t count, cudaStream_t stream) {
+  const auto launch = [&](const FactorizationStep& step, const Part& part) {
+    const auto [first, count, stream] = part;
+    const bool starts = &step == &steps.front();
+    const int64_t next = step.offset + step.width;
     float* const place = h + first * m * n;
-    const float* source = src + first * m * n;
+    const float* const source = starts ? src + first * m * n : place;
+    float* const t = next < n ? step.t + first * step.t_stride : nullptr;
+    __half* const halves = next < n ? step.halves + first * step.halves_stride : nullptr;
+    const cudaError_t error = panel_kernel(step.kernel, {count, m, n, step.offset, step.width}, next < n)
+                                  .launch(source, place, step.tau + first * step.width, t, halves, stream);
+    if (error != cudaSuccess || next == n) return error;
+    return launch_block_reflector({count, m, n, step.offset, step.width, next, n}, place, halves, t, true,
+                                  scales + first * n, starts, false, source, stream);
+  };
+  // Step by step, so that no part waits for the host to be done with another.
+  const auto enqueue = [&](std::initializer_list<Part> parts) {
     for (const FactorizationStep& step : steps) {
-      const int64_t next = step.offset + step.width;
-      float* const t = step.t + first * step.t_stride;
-      __half* const halves = step.halves + first * step.halves_stride;
-      const PanelKernel panel = panel_kernel(step.kernel, {count, m, n, step.offset, step.width}, next < n);
-      cudaError_t error = panel.launch(source, place, step.tau + first * step.width, next < n ? t : nullptr,
-                                       next < n ? halves : nullptr, stream);
-      if (error == cudaSuccess && next < n) {
-        error = launch_block_reflector({count, m, n, step.offset, step.width, next, n}, place, halves, t, true,
-                                       scales + first * n, &step == &steps.front(), false, source, stream);
-      }
-      if (error != cudaSuccess) return error;
-      source = place;
+      for (const Part& part : parts)
+        if (const cudaError_t error = launch(step, part); error != cudaSuccess) return error;
     }
     return cudaSuccess;
   };
-  if (batch < 2) return batch == 0 ? cudaSuccess : factor(0, batch, stream);
-  const int64_t half = batch / 2;
-  return run_beside([&](cudaStream_t stream) { return factor(0, half, stream); },
-                    [&](cudaStream_t stream) { return factor(half, batch - half, stream); }, stream);
+  if (batch < 2) return batch == 0 ? cudaSuccess : enqueue({{0, batch, stream}});
+  return run_beside(
+      [&](cudaStream_t stream, cudaStream_t beside) {
+        return enqueue({{0, batch / 2, stream}, {batch / 2, batch - batch / 2, beside}});
+      },
+      stream);
 }
 
 }  // namespace jaxqr

@@ -27,6 +27,7 @@
 #define JAXQR_FFI_TINY_KERNEL_CUH_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ptx.cuh"
 #include "reflector.cuh"
@@ -89,12 +90,16 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
   // Of a dot product, for latency and for roundings without a bias.
   constexpr int kChains = kRows <= 8 || kParts > 1 ? 2 : 4;
   constexpr float kLargest = 0x1.fffffep127f;
+  // Every lane sums the squares of its column as it updates it, and makes the column's scalars as if it were the next,
+  // while the owner's column is on its way: a shorter chain for more instructions, where a warp has a matrix to itself.
+  constexpr bool kAhead = kCols == 1 && kLanes == 32 && kWarps == 1;
   constexpr int kPitch = kRows + 4;                                     // of the parts of x: other banks
   constexpr int kBuffer = kGroups * kRowLanes * kPitch;                 // of one x
   constexpr int kExchange = kWarps > 1 ? (kWarps + 1) * kMaxWidth : 0;  // the warps' sums and the pivot row
   static_assert(kRows % 4 == 0 && kRows % kColumnLanes == 0 && kParts * kRows >= kMaxWidth,
                 "float4 items; a set's pivots lie in one part; a row for every pivot");
   static_assert(32 % kLanes == 0 && kColumnLanes % kStageSteps == 0, "whole groups of lanes, whole stages");
+  static_assert(!kAhead || kChains == 4, "the squares' order is that of the sums");
   static_assert(kWarps == 1 || (kLanes == 32 && kCols == 4), "whole matrices; exchanged by float4");
 
   __shared__ __align__(16) float storage[kCtaWarps * 2 * kBuffer + kCtaWarps / kWarps * 2 * kExchange];
@@ -161,6 +166,13 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
   }
   // In place, a lane that repeats the last matrix must have read it before its owner writes.
   __syncwarp();
+  float own_squares = 0.0f;  // of this lane's column below the next pivot
+  if constexpr (kAhead) {
+    float chains[kChains] = {};
+#pragma unroll
+    for (int r = 1; r < kRows; ++r) chains[r % kChains] = fmaf(a[0][r], a[0][r], chains[r % kChains]);
+    own_squares = (chains[0] + chains[1]) + (chains[2] + chains[3]);
+  }
 
   const int reflectors = min(m - 1, n);                         // a last row has no tail: tau 0
   float* target = h + matrix * (int64_t{m} * n) + column_lane;  // row k
@@ -186,9 +198,11 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
           __syncwarp();
         };
         publish();
+        [[maybe_unused]] Reflector next;
+        if constexpr (kAhead) next = make_reflector(a[0][0], own_squares);
 
         float x[kRows], sums[kCols], sum_of_squares, alpha, pivot_row[kCols];  // sums: of x·c below the pivot
-        const auto sum_up = [&] {
+        const auto sum_up = [&](auto has_squares) {
 #pragma unroll
           for (int r = 0; r < rows; r += 4) {
             const float4 item = tiny::load4(buffer + 4 * r);
@@ -214,7 +228,8 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
             for (int c = set; c < kCols; ++c) sums[c] += __shfl_xor_sync(kFullWarp, sums[c], mask);
           }
           if constexpr (kWarps == 1) {
-            sum_of_squares = __shfl_sync(kFullWarp, sums[set], owner, kColumnLanes);
+            sum_of_squares =
+                __shfl_sync(kFullWarp, decltype(has_squares)::value ? own_squares : sums[set], owner, kColumnLanes);
 #pragma unroll
             for (int c = set; c < kCols; ++c) {
               pivot_row[c] = a[c][0];
@@ -248,7 +263,13 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
             alpha = tiny::load1(owners + pivots);
           }
         };
-        sum_up();
+        sum_up(std::bool_constant<kAhead>{});
+        Reflector reflector;
+        if constexpr (kAhead) {
+          const auto of_owner = [&](float value) { return __shfl_sync(kFullWarp, value, owner); };
+          reflector = {of_owner(next.beta), of_owner(next.tau), of_owner(next.inverse),
+                       of_owner(next.neg_inverse_beta)};
+        }
 
         float rescale = 1.0f;
         bool zero_tail = false;
@@ -275,12 +296,13 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
             for (int r = 0; r < rows; ++r) a[set][r] = isnan(rescale) ? 0.0f : a[set][r] * rescale;
           }
           publish();
-          sum_up();
+          sum_up(std::false_type{});
           if (isnan(rescale)) alpha = rescale;
           if (zero_tail) alpha = 1.0f;  // any but 0, so that the scalars are finite
+          if constexpr (kAhead) reflector = make_reflector(alpha, sum_of_squares);
         }
 
-        Reflector reflector = make_reflector(alpha, sum_of_squares);
+        if constexpr (!kAhead) reflector = make_reflector(alpha, sum_of_squares);
         if (zero_tail) reflector.tau = 0.0f;
         const float beta = reflector.beta * reciprocal_of_scale(rescale);
         float coefficient[kCols];
@@ -295,9 +317,14 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
           const float result = own && !zero_tail ? beta : finished || own ? a[c][0] : updated;
           if (has_pivot && column_lane + c * kColumnLanes < columns) target[c * kColumnLanes] = result * factor[c];
           const float around = has_pivot ? 0.0f : fmaf(-coefficient[c], x[0], a[c][0]);
+          [[maybe_unused]] float chains[kChains] = {};
 #pragma unroll
-          for (int r = 1; r < rows; ++r) a[c][r - 1] = fmaf(-coefficient[c], x[r], a[c][r]);
+          for (int r = 1; r < rows; ++r) {
+            const float value = a[c][r - 1] = fmaf(-coefficient[c], x[r], a[c][r]);
+            if (kAhead && r > 1) chains[(r - 1) % kChains] = fmaf(value, value, chains[(r - 1) % kChains]);
+          }
           a[c][rows - 1] = around;
+          if constexpr (kAhead) own_squares = (chains[0] + chains[1]) + (chains[2] + chains[3]);
         }
         if (column_lane == owner) {
           factor[set] = reflector.inverse;
