@@ -16,9 +16,11 @@
 // V comes as pairs of halves (reflector_halves.h) and is streamed through kStages tiles of shared memory by
 // asynchronous copies. C is read from memory once and, as far as the L2 cache holds the strips in work, found there by
 // step 4, which therefore starts with what step 2 read last. Step 4 keeps the largest magnitudes of what it writes
-// where the scales are to be made from them, for the next update. On Hopper, where a CTA has all rows of aligned
-// columns, V and C go through shared memory, in and out by tensor copies: what bounds the update is the way to the
-// first-level cache, and there fragments of C in global memory take four times as many turns as they fill.
+// where the scales are to be made from them, for the next update. What is known of C, as the identity's, is not in
+// memory: the CTAs write it there first, or on Hopper copies from outside the matrices bring its zeros. On Hopper,
+// where a CTA has all rows of aligned columns, V and C go through shared memory, in and out by tensor copies: what
+// bounds the update is the way to the first-level cache, and there fragments of C in global memory take four times as
+// many turns as they fill.
 //
 // Columns are permuted inside every 32, so that a thread's elements of the product's four tiles lie side by side in
 // memory: column j of the quad of column 2·i + e of the tiles is in tile j. The quad is 4·e + i, so that neighbouring

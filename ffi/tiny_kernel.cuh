@@ -8,6 +8,9 @@
 // its columns c (the owner's sum is Σx²). The sums of the parts are added by shuffles and, between warps, through
 // shared memory. As in the panel kernel (LAPACK slarfg, slarf):
 //     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
+// Where a warp has a matrix to itself, each lane makes these scalars of its own column before it is known to be the
+// next, beside the sums: a chain of fewer instructions, but more of them in all.
+//
 // The update moves each row up by one register, the first of a part behind its last, so that the pivot is always in
 // register 0 and no code depends on k: row k of H leaves when it is final. A set of kColumnLanes columns retires when
 // its last reflector is made.
@@ -90,8 +93,7 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
   // Of a dot product, for latency and for roundings without a bias.
   constexpr int kChains = kRows <= 8 || kParts > 1 ? 2 : 4;
   constexpr float kLargest = 0x1.fffffep127f;
-  // Every lane sums the squares of its column as it updates it, and makes the column's scalars as if it were the next,
-  // while the owner's column is on its way: a shorter chain for more instructions, where a warp has a matrix to itself.
+  // Whether lanes sum the squares of their columns as they update them, and have scalars ready.
   constexpr bool kAhead = kCols == 1 && kLanes == 32 && kWarps == 1;
   constexpr int kPitch = kRows + 4;                                     // of the parts of x: other banks
   constexpr int kBuffer = kGroups * kRowLanes * kPitch;                 // of one x
