@@ -5,14 +5,15 @@
 
 The sources are named by git's tree hashes of `ffi/` and `jaxqr/`, computed here from the files themselves: on a clean
 checkout they are what `git rev-parse HEAD:ffi HEAD:jaxqr` prints, and neither git nor a commit is needed where the
-tests run. A run that failed is recorded too. `--check` exits non-zero if the report is missing, was made from other
-sources, or has failures.
+tests run. A run that failed, or was stopped (SIGINT, SIGTERM), is recorded too. `--check` exits non-zero if the report
+is missing, was made from other sources, has failures, or is of a run that did not end.
 """
 
 import datetime
 import hashlib
 import json
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -102,6 +103,7 @@ def run(options: list[str]) -> int:
         print("GPU report: no NVIDIA driver here, nothing run")
         return 1
     recorder, before, start = Recorder(), sources(), time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # pytest ends in an orderly way, as on SIGINT
     status = int(pytest.main(["-m", "gpu", "--rootdir", str(ROOT), str(ROOT / "tests"), *options], plugins=[recorder]))
     in_git = committed()
     report = {
@@ -110,6 +112,7 @@ def run(options: list[str]) -> int:
         **machine,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - start, 1),
+        "ended": status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED),
         "counts": {outcome: recorder.counts[outcome] for outcome in ("passed", "failed", "skipped")},
         "not_passed": recorder.not_passed,
     }
@@ -125,11 +128,13 @@ def check() -> int:
     report, now = json.loads(REPORT.read_text()), sources()
     stale = [tree for tree in TREES if report["sources"].get(tree) != now[tree]]
     counts = report["counts"]
+    ended = report.get("ended", True)
     made = f"GPU report of {report['date']} on {report['device']}, jax {report['jax']}: {counts}"
+    made += "" if ended else ", stopped before its end"
     print(
         f"{made}; " + (f"made from other sources: {', '.join(stale)} changed since" if stale else "made from this tree")
     )
-    return int(bool(stale) or counts["failed"] > 0 or counts["passed"] == 0)
+    return int(bool(stale) or not ended or counts["failed"] > 0 or counts["passed"] == 0)
 
 
 if __name__ == "__main__":

@@ -168,6 +168,9 @@ def test_check_of_the_report(tmp_path, monkeypatch, capsys):
     gpu_report.REPORT.write_text(json.dumps(report))
     assert gpu_report.check() == 0
     assert "made from this tree" in capsys.readouterr().out
+    gpu_report.REPORT.write_text(json.dumps(report | {"ended": False}))
+    assert gpu_report.check() == 1
+    assert "stopped before its end" in capsys.readouterr().out
     report["sources"]["ffi"] = "0" * 40
     gpu_report.REPORT.write_text(json.dumps(report))
     assert gpu_report.check() == 1
