@@ -41,7 +41,7 @@ PANEL_WIDTHS = (8, 16, 32, 48, 64, 128)
 # blocks: R of min(i, j), 128 × 300, would have 11 eps in its columns instead of 7.
 _FEW_REFLECTORS = 128
 
-# Measured: from there on the second launches of two halves, and their events, take less than they save.
+# Two halves launch twice as much, and wait for each other: slower at 0.05 ms, faster from 0.4 on (benchmarks/LOG.md).
 _LEAST_SECONDS_IN_HALVES = 2e-4
 
 # Roundings of a few columns do not average out, and a tall panel has more of them than LAPACK: in its leaves' Q too.
