@@ -767,8 +767,7 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
   const float* source = src + corner + row * row_stride + column;
   float* target = h + corner + row * row_stride + column;
   const auto update = [&](auto is_moderate, auto keeps_largest) {
-    // Largest magnitudes of this thread's columns, two in a register: as floats they would be spilled. (What is below
-    // 2^-133 counts as zero.)
+    // Largest magnitudes of this thread's columns, two in a register: as floats they would be spilled.
     uint32_t largest[4] = {};
     float4 c[4];  // of the next tile: this row and the one 8 below, quads 16 columns apart
     const auto load_c = [&](int row) {
@@ -836,10 +835,13 @@ __global__ void __launch_bounds__(kThreads, kAligned ? kResident : 1)
       if constexpr (decltype(keeps_largest)::value) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int q = i / 2, j = i % 2 * 2;
-          largest[i] = ptx::max_of_pairs(
-              largest[i], ptx::truncated_pair(fmaxf(fabsf(updated[q][j]), fabsf(updated[q + 2][j])),
-                                              fmaxf(fabsf(updated[q][j + 1]), fabsf(updated[q + 2][j + 1]))));
+          const auto magnitude = [&](int j) {
+            const float x = fmaxf(fabsf(updated[i / 2][j]), fabsf(updated[i / 2 + 2][j]));
+            // Half a register ends at 2^-133, which a column that is not zero may be below where it began near there.
+            return !decltype(is_moderate)::value && x > 0.0f && x < 0x1p-133f ? 0x1p-133f : x;
+          };
+          largest[i] =
+              ptx::max_of_pairs(largest[i], ptx::truncated_pair(magnitude(i % 2 * 2), magnitude(i % 2 * 2 + 1)));
         }
       }
       if constexpr (Stream::kBulk) stream.leave_back(tile);
