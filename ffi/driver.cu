@@ -79,8 +79,12 @@ std::vector<Kernel> compiled_kernels() {
   kernels.push_back({{"tiny", {column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane}}, \
                      (row_lanes) * (warps) * (rows_per_lane),                                  \
                      (column_lanes) * (cols_per_lane)});
-#define JAXQR_CTA(cols_per_warp, rows_per_lane, max_warps) \
-  kernels.push_back({{"cta", {cols_per_warp, rows_per_lane}}, 32 * (rows_per_lane), (cols_per_warp) * (max_warps)});
+  // Panels whose columns the warps hold, and those that they take in turns.
+#define JAXQR_CTA(cols_per_warp, rows_per_lane, max_warps)                                       \
+  for (int64_t columns = (cols_per_warp) * (max_warps);; columns = jaxqr::kMaxTurnsWidth) {      \
+    kernels.push_back({{"cta", {cols_per_warp, rows_per_lane}}, 32 * (rows_per_lane), columns}); \
+    if (columns >= jaxqr::kMaxTurnsWidth) break;                                                 \
+  }
 #define JAXQR_CLUSTER(rows_per_lane, cols_per_lane, max_warps)                                                \
   for (int64_t ctas : {2, 4, 8, 16}) {                                                                        \
     const int64_t columns = (cols_per_lane) * (max_warps);                                                    \
@@ -927,8 +931,11 @@ int sweep() {
     const bool cluster = kernel.name.regime == "cluster";
     const PanelShape s{batch, rows, width, 0, width};
     if (width > rows || batch * rows * width > kMostFloats) return;
+    const std::vector<int64_t>& v = kernel.name.variant;
+    const bool makes_t = cluster ? width <= jaxqr::kMaxClusterTWidth
+                                 : kernel.name.regime == "cta" && jaxqr::panel_makes_t({v[0], v[1]}, width);
     for (bool has_t : {false, true}) {
-      if (has_t && (width <= jaxqr::kNarrowReflectors || (cluster && width > jaxqr::kMaxClusterTWidth))) continue;
+      if (has_t && !makes_t) continue;
       const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, s, has_t);
       if (of_shape.mismatch != nullptr || of_shape.shared_bytes > shared_limit) continue;
       line(jaxqr::text_of(kernel.name), rows, width, has_t, 0, batch, time_panel(kernel.name, s, has_t));

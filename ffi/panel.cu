@@ -1,9 +1,12 @@
-// Compiles the CTA-regime panel kernel's variants and launches them by name of their parameters.
+// Compiles the CTA-regime panel kernels' variants and launches them by name of their parameters.
 #include <algorithm>
+#include <type_traits>
 
 #include "panel.h"
 #include "panel_kernel.cuh"
+#include "panel_turns_kernel.cuh"
 #include "panel_variants.h"
+#include "reflectors.h"
 
 namespace jaxqr {
 namespace {
@@ -11,68 +14,109 @@ namespace {
 // The launch of one batch may have at most this many CTAs (gridDim.x).
 constexpr int64_t kMaxGrid = 0x7fffffff;
 
-template <int kCols, int kRows, int kMaxWarps>
-int shared_bytes_of(int64_t width, bool has_t) {
-  const int warps = static_cast<int>((width + kCols - 1) / kCols);
-  return static_cast<int>(sizeof(PanelScalars<kCols * kMaxWarps>)) + 4 * warps * kCols * 32 * kRows +
-         (has_t ? 4 * kProductsSide * kProductsSide : 0);
-}
+// A variant as a type.
+template <int kCols_, int kRows_, int kMaxWarps_>
+struct Variant {
+  static constexpr int kCols = kCols_, kRows = kRows_, kMaxWarps = kMaxWarps_;
+  static constexpr int kReflectorBytes = 4 * 32 * kRows;  // at full height
+  static constexpr bool kMayTakeTurns = kCols * kMaxWarps < kMaxTurnsWidth;
 
-// From row `first_row` on, the rows of the panel's columns as `split` says.
-template <int kCols, int kRows, int kMaxWarps>
-cudaError_t launch(const PanelShape& shape, int64_t first_row, const RowSplit& split, const float* src, float* h,
-                   float* tau, float* t, __half* halves, cudaStream_t stream) {
-  const auto kernel = panel_kernel<kCols, kRows, kMaxWarps>;
-  const int shared_bytes = shared_bytes_of<kCols, kRows, kMaxWarps>(shape.width, t != nullptr);
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-      error != cudaSuccess)
-    return error;
-  const int threads = 32 * static_cast<int>((shape.width + kCols - 1) / kCols);
-  const int64_t stride = shape.m * shape.n, corner = first_row * shape.n + shape.offset,
-                matrices = kMaxGrid / split.blocks, rows = split.rows_of(0);
+  static constexpr bool in_turns(int64_t width) { return width > kCols * kMaxWarps; }
+  static constexpr int columns_of(int64_t width) { return static_cast<int>((width + kCols - 1) / kCols * kCols); }
+  static constexpr int warps_of(int64_t width) { return std::min(columns_of(width) / kCols, kMaxWarps); }
+
+  // Of a launch; where warps take turns, with as few places for reflectors as they can do with.
+  static int shared_bytes(int64_t width, bool has_t) {
+    if (in_turns(width)) {
+      const int one_turn = kCols * kMaxWarps, places = std::max(one_turn, columns_of(width) - one_turn);
+      return static_cast<int>(sizeof(PanelTurnsShared)) + places * kReflectorBytes;
+    }
+    return static_cast<int>(sizeof(PanelScalars<kCols * kMaxWarps>)) + columns_of(width) * kReflectorBytes +
+           (has_t ? 4 * kProductsSide * kProductsSide : 0);
+  }
+};
+
+// Prepares `kernel` for `shared_bytes`, and launches one thread block for each of a panel's row blocks by parts of the
+// batch: launch_part(first matrix, thread blocks, resident thread blocks of the device).
+template <typename Kernel, typename LaunchPart>
+cudaError_t launch_in_parts(const Kernel& kernel, int64_t batch, const RowSplit& split, int threads, int shared_bytes,
+                            const LaunchPart& launch_part) {
   int device, processors, resident;
-  cudaError_t error = cudaGetDevice(&device);
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  if (error == cudaSuccess) error = cudaGetDevice(&device);
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error == cudaSuccess)
     error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared_bytes);
-  if (error != cudaSuccess) return error;
-  for (int64_t first = 0; first < shape.batch; first += matrices) {
-    const int64_t grid = std::min(shape.batch - first, matrices) * split.blocks;
-    kernel<<<static_cast<unsigned>(grid), threads, shared_bytes, stream>>>(
-        src + first * stride + corner, h + first * stride + corner, tau + first * split.blocks * shape.width,
-        t == nullptr ? nullptr : t + first * shape.width * shape.width,
-        t == nullptr ? nullptr : halves + first * rows * 2 * reflector_pitch(shape.width), stride, shape.n, split,
-        static_cast<int>(shape.width), processors * resident);
-    if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  const int64_t matrices = kMaxGrid / split.blocks;
+  for (int64_t first = 0; error == cudaSuccess && first < batch; first += matrices) {
+    launch_part(first, static_cast<unsigned>(std::min(batch - first, matrices) * split.blocks), processors * resident);
+    error = cudaGetLastError();
   }
-  return cudaSuccess;
+  return error;
 }
 
-bool same(const PanelVariant& variant, int64_t cols_per_warp, int64_t rows_per_lane) {
-  return variant.cols_per_warp == cols_per_warp && variant.rows_per_lane == rows_per_lane;
+// From row `first_row` on, the rows of the panel's columns as `split` says.
+template <typename V>
+cudaError_t launch(const PanelShape& shape, int64_t first_row, const RowSplit& split, const float* src, float* h,
+                   float* tau, float* t, __half* halves, cudaStream_t stream) {
+  const int width = static_cast<int>(shape.width), threads = 32 * V::warps_of(width);
+  const PanelBlocks blocks{shape.m * shape.n, shape.n, split};
+  const int64_t corner = first_row * shape.n + shape.offset;
+  const auto at = [&](auto* matrices, int64_t first) { return matrices + first * blocks.matrix_stride + corner; };
+  if constexpr (V::kMayTakeTurns) {
+    if (V::in_turns(width)) {
+      int device, most;
+      cudaError_t error = cudaGetDevice(&device);
+      if (error == cudaSuccess) error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+      if (error != cudaSuccess) return error;
+      const auto kernel = panel_turns_kernel<V::kCols, V::kRows, V::kMaxWarps>;
+      const int scalars = sizeof(PanelTurnsShared),
+                places = std::min(V::columns_of(width), (most - scalars) / V::kReflectorBytes),
+                shared_bytes = scalars + places * V::kReflectorBytes;
+      return launch_in_parts(
+          kernel, shape.batch, split, threads, shared_bytes, [&](int64_t first, unsigned grid, int resident) {
+            kernel<<<grid, threads, shared_bytes, stream>>>(
+                at(src, first), at(h, first), tau + first * split.blocks * width, blocks, width, places, resident);
+          });
+    }
+  }
+  const auto kernel = panel_kernel<V::kCols, V::kRows, V::kMaxWarps>;
+  const int shared_bytes = V::shared_bytes(width, t != nullptr);
+  const int64_t rows = split.rows_of(0);
+  return launch_in_parts(
+      kernel, shape.batch, split, threads, shared_bytes, [&](int64_t first, unsigned grid, int resident) {
+        kernel<<<grid, threads, shared_bytes, stream>>>(
+            at(src, first), at(h, first), tau + first * split.blocks * width,
+            t == nullptr ? nullptr : t + first * width * width,
+            t == nullptr ? nullptr : halves + first * rows * 2 * reflector_pitch(width), blocks, width, resident);
+      });
+}
+
+// Calls `use` with the Variant of that name, as a value, or returns `otherwise`.
+template <typename Use, typename Result>
+Result with_variant(const PanelVariant& variant, Result otherwise, const Use& use) {
+#define JAXQR_USE(cols, rows, max_warps) \
+  if (variant.cols_per_warp == (cols) && variant.rows_per_lane == (rows)) return use(Variant<cols, rows, max_warps>());
+  JAXQR_PANEL_VARIANTS(JAXQR_USE)
+#undef JAXQR_USE
+  return otherwise;
 }
 
 const char* mismatch(const PanelVariant& variant, int64_t rows, int64_t width) {
-#define JAXQR_CHECK(cols_per_warp, rows_per_lane, max_warps)                                         \
-  if (same(variant, cols_per_warp, rows_per_lane)) {                                                 \
-    if (rows > 32 * (rows_per_lane)) return "the variant does not hold that many rows";              \
-    if (width > (cols_per_warp) * (max_warps)) return "the variant does not hold that many columns"; \
-    return nullptr;                                                                                  \
-  }
-  JAXQR_PANEL_VARIANTS(JAXQR_CHECK)
-#undef JAXQR_CHECK
-  return "no such variant was compiled";
+  return with_variant(variant, "no such variant was compiled", [&](auto v) -> const char* {
+    using V = decltype(v);
+    if (rows > 32 * V::kRows) return "the variant does not hold that many rows";
+    if (width > std::max(V::kCols * V::kMaxWarps, kMaxTurnsWidth)) return "the variant does not take that many columns";
+    return nullptr;
+  });
 }
 
 cudaError_t launch_variant(const PanelVariant& variant, const PanelShape& shape, int64_t first_row,
                            const RowSplit& split, const float* src, float* h, float* tau, float* t, __half* halves,
                            cudaStream_t stream) {
-#define JAXQR_LAUNCH(cols_per_warp, rows_per_lane, max_warps) \
-  if (same(variant, cols_per_warp, rows_per_lane))            \
-    return launch<cols_per_warp, rows_per_lane, max_warps>(shape, first_row, split, src, h, tau, t, halves, stream);
-  JAXQR_PANEL_VARIANTS(JAXQR_LAUNCH)
-#undef JAXQR_LAUNCH
-  return cudaErrorInvalidValue;
+  return with_variant(variant, cudaErrorInvalidValue, [&](auto v) {
+    return launch<decltype(v)>(shape, first_row, split, src, h, tau, t, halves, stream);
+  });
 }
 
 }  // namespace
@@ -86,12 +130,12 @@ const char* panel_variant_mismatch(const PanelVariant& variant, const LeavesShap
 }
 
 int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width, bool has_t) {
-#define JAXQR_BYTES(cols_per_warp, rows_per_lane, max_warps) \
-  if (same(variant, cols_per_warp, rows_per_lane))           \
-    return shared_bytes_of<cols_per_warp, rows_per_lane, max_warps>(width, has_t);
-  JAXQR_PANEL_VARIANTS(JAXQR_BYTES)
-#undef JAXQR_BYTES
-  return 0;
+  return with_variant(variant, int64_t{0}, [&](auto v) -> int64_t { return decltype(v)::shared_bytes(width, has_t); });
+}
+
+bool panel_makes_t(const PanelVariant& variant, int64_t width) {
+  return width > kNarrowReflectors &&
+         with_variant(variant, false, [&](auto v) { return !decltype(v)::in_turns(width); });
 }
 
 cudaError_t launch_panel(const PanelVariant& variant, const PanelShape& shape, const float* src, float* h, float* tau,

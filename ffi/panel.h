@@ -16,6 +16,9 @@ struct PanelShape {
   int64_t batch, m, n, offset, width;
 };
 
+// Columns of the widest panel whose columns the warps of a CTA take in turns.
+inline constexpr int kMaxTurnsWidth = 64;
+
 // A row of panel_variants.h, without its bound on warps.
 struct PanelVariant {
   int64_t cols_per_warp, rows_per_lane;
@@ -24,13 +27,17 @@ struct PanelVariant {
 // Why the variant cannot factor this panel, or nullptr if it can.
 const char* panel_variant_mismatch(const PanelVariant& variant, const PanelShape& shape);
 
-// Dynamic shared memory of a launch; the device has to offer as much to one CTA.
+// Dynamic shared memory that a launch takes at the least; the device has to offer as much to one CTA.
 int64_t panel_shared_bytes(const PanelVariant& variant, int64_t width, bool has_t);
 
+// Whether T of a panel is the kernel's own: that of few columns, and of more than its warps hold, is another's
+// (reflectors.h).
+bool panel_makes_t(const PanelVariant& variant, int64_t width);
+
 // Factors the panel of every matrix: reads `src`, writes `h` (which may be `src`) and tau[batch, width]; also, unless
-// both are null, of at most kMaxReflectorsWidth columns T in t[batch, width, width] and the reflectors as `halves`
-// (reflector_halves.h). Only the panel's own elements of `h` are written. Asynchronous on `stream`; allocates nothing.
-// The caller has checked the variant with panel_variant_mismatch.
+// both are null, T of at most kMaxReflectorsWidth columns in t[batch, width, width] and the reflectors as `halves`
+// (reflector_halves.h), if the kernel makes them. Only the panel's own elements of `h` are written. Asynchronous on
+// `stream`; allocates nothing. The caller has checked the variant with panel_variant_mismatch.
 cudaError_t launch_panel(const PanelVariant& variant, const PanelShape& shape, const float* src, float* h, float* tau,
                          float* t, __half* halves, cudaStream_t stream);
 

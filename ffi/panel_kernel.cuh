@@ -1,15 +1,11 @@
 // CTA-regime panel factorization: one CTA factors one panel in the registers of its warps, which share the columns. The
 // panel has all rows of a matrix or, as a leaf of a tall panel, a block of them.
 //
-// Ownership. Warp w holds the columns kCols·w … of the panel. Lane l holds, of each of them, the rows l + 32·r. The
-// pivots of a warp have one r, a constant in the code (of which there are as many copies as r takes values, and no
-// more: code that runs once waits for instructions).
+// Ownership. Warp w holds the columns kCols·w … of the panel (panel_columns.cuh).
 //
 // A pipeline. The warps do not take turns with each reflector: a warp first applies the reflectors of the warps before
 // it, as they come, and then factors its own columns alone, with shuffles in place of barriers, and publishes each
-// reflector in shared memory as it is made. The next warp has then applied all but the last one. A reflector is made
-// from one reduction of raw dot products (LAPACK slarfg, slarf):
-//     beta = -sign(alpha)·sqrt(alpha² + Σx²),  v = x/(alpha - beta),  c ← c - tau·(c_k + Σv·c)·v.
+// reflector in shared memory as it is made. The next warp has then applied all but the last one.
 //
 // For T, where wanted, warps that have done with their own columns keep V there and multiply each later reflector with
 // it. (The products of their own come with their factorization.) At the end each warp makes its own columns of T, by
@@ -21,12 +17,6 @@
 // stay in shared memory, so that nobody waits for a place. A warp waits only for what warps before it do
 // unconditionally: every wait ends, whatever the data are.
 //
-// Range. Every column is multiplied at load by its own exact power of two (maximum in [1, 2)) and R's part divided by
-// it at store; reflectors and tau do not feel it. Orthogonal updates never let a column grow, so no square overflows.
-// Where Σx² < 2^-80 (a tail that is tiny against its own column) the warp repeats the sums with x times another exact
-// power of two. An exactly zero tail gives tau = 0 and keeps alpha. Where Σx² is not finite, alpha counts as NaN: the
-// column below its pivot and all later ones become NaN, rows above a pivot are never touched.
-//
 // Resources. (kCols + 1)·kRows registers a lane for columns and x; in shared memory all reflectors at full height,
 // where before them the panel's rows come in, and for T a square.
 #ifndef JAXQR_FFI_PANEL_KERNEL_CUH_
@@ -37,10 +27,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "leaves.h"
 #include "mma.cuh"
+#include "panel_blocks.cuh"
+#include "panel_columns.cuh"
 #include "ptx.cuh"
-#include "reflector.cuh"
 #include "reflector_halves.h"
 #include "warp.cuh"
 
@@ -69,12 +59,12 @@ constexpr int kPanelResident = 1;
 // CTA i + `ahead` follows where CTA i has been.
 template <int kCols, int kRows, int kMaxWarps>
 __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, kMaxWarps>))
-    panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out, int64_t matrix_stride,
-                 int64_t row_stride, RowSplit split, int width, int ahead) {
-  constexpr int kItems = kRows / 4, kHeight = 32 * kRows, kMaxWidth = kCols * kMaxWarps;
+    panel_kernel(const float* src, float* h, float* tau_out, float* t_out, __half* halves_out, PanelBlocks blocks,
+                 int width, int ahead) {
+  using Columns = PanelColumns<kCols, kRows>;
+  constexpr int kHeight = Columns::kHeight, kMaxWidth = kCols * kMaxWarps;
   constexpr int kPivotRows = (kMaxWidth + 31) / 32;  // registers of a column that may hold pivots
-  constexpr float kLargest = 0x1.fffffep127f;
-  static_assert(kCols == 4 && kRows % 4 == 0 && kPivotRows <= kRows, "whole words and items");
+  static_assert(kCols == 4, "whole words");
 
   extern __shared__ __align__(16) unsigned char shared_memory[];
   using Scalars = PanelScalars<kMaxWidth>;
@@ -86,12 +76,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
 
   const int lane = threadIdx.x % 32, warp = __shfl_sync(kFullWarp, threadIdx.x / 32, 0);
   const int first = kCols * warp;  // of this warp's columns
-  // A matrix, or one of the blocks that its rows are cut into.
-  const int block = static_cast<int>(blockIdx.x % split.blocks), rows = split.rows_of(block);
-  const auto corner_of = [&](unsigned index) {
-    return index / split.blocks * matrix_stride + split.first_row(static_cast<int>(index % split.blocks)) * row_stride;
-  };
-  const int64_t corner = corner_of(blockIdx.x);
+  const int rows = blocks.rows_of(blockIdx.x);
+  const int64_t corner = blocks.corner_of(blockIdx.x), row_stride = blocks.row_stride;
 
   // By all warps, as those of a warp take turns.
   if (lane < kCols) ptx::mbarrier_init(&shared.published[first + lane], 32);
@@ -104,16 +90,12 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   const auto word_of_row = [&](int row, int word) {
     return reflectors + row * (4 * words) + (word ^ (row >> shift & swizzle)) * 4;
   };
-  // Whether rows of a matrix are whole words at multiples of 16 bytes.
-  const auto whole_words = [&](const float* corner) {
-    return (row_stride | width) % 4 == 0 && reinterpret_cast<uintptr_t>(corner) % sizeof(float4) == 0;
-  };
   // Neighbouring lanes that share a row of so many items: a power of two.
   const auto lanes_of_row = [](int items) {
     return items > 16 ? 32 : items > 8 ? 16 : items > 4 ? 8 : items > 2 ? 4 : items;
   };
   {
-    const bool whole = whole_words(src + corner);
+    const bool whole = blocks.whole_words(src + corner, width);
     const int items = whole ? words : 4 * words, item_columns = whole ? 4 : 1;
     const int lanes = lanes_of_row(items), row_step = blockDim.x / lanes;
     for (int item = threadIdx.x % lanes; item < items; item += lanes) {
@@ -132,173 +114,42 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   }
   __syncthreads();
 
-  float a[kCols][kRows];
+  Columns columns;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const float4 word = *reinterpret_cast<const float4*>(word_of_row(lane + 32 * r, first / 4));
-    a[0][r] = word.x;
-    a[1][r] = word.y;
-    a[2][r] = word.z;
-    a[3][r] = word.w;
+    columns.a[0][r] = word.x;
+    columns.a[1][r] = word.y;
+    columns.a[2][r] = word.z;
+    columns.a[3][r] = word.w;
   }
-#pragma unroll
-  for (int c = 0; c < kCols; ++c) {
-    float magnitude = 0.0f;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) magnitude = fmaxf(magnitude, fabsf(a[c][r]));
-    const float scale = power_of_two_scale(group_max<32>(magnitude));
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) a[c][r] *= scale;
-    if (lane == c) shared.unscale[first + c] = reciprocal_of_scale(scale);
-  }
+  columns.scale(&shared.unscale[first], lane);
   __syncthreads();  // the rows have left, reflectors may come
 
-  // The rows of the CTA that follows come to the L2 cache meanwhile, by lines of 32 floats.
-  if (const unsigned next = blockIdx.x + ahead; next < gridDim.x) {
-    const float* const source = src + corner_of(next);
-    const int its_rows = split.rows_of(static_cast<int>(next % split.blocks));
-    for (int row = threadIdx.x; row < its_rows; row += blockDim.x) {
-      for (int column = 0; column < width; column += 32) ptx::prefetch(source + row * row_stride + column);
-    }
-  }
-
-  // Sums over all rows of x·c for this warp's columns: lane l returns that of column l / kLanesASum.
-  constexpr int kLanesASum = 32 / kCols;
-  const auto sums_of_lane = [&](float (&sums)[kCols], const float (&x)[kRows]) {
-    constexpr int kChains = kRows <= 8 ? 1 : kRows <= 16 ? 2 : 4;  // of at most eight products
-#pragma unroll
-    for (int c = 0; c < kCols; ++c) {
-      float chains[kChains];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r)
-        chains[r % kChains] = r < kChains ? x[r] * a[c][r] : fmaf(x[r], a[c][r], chains[r % kChains]);
-      if constexpr (kChains == 4)
-        sums[c] = (chains[0] + chains[1]) + (chains[2] + chains[3]);
-      else
-        sums[c] = kChains == 2 ? chains[0] + chains[kChains - 1] : chains[0];
-    }
-  };
-  const auto dot_products = [&](const float (&x)[kRows]) {
-    float sums[kCols];
-    sums_of_lane(sums, x);
-    return transposed_sum(sums, lane);
-  };
+  if (const unsigned next = blockIdx.x + ahead; next < gridDim.x) blocks.prefetch(src, next, width);
 
   // Reflector k, once it is there.
   const auto load_reflector = [&](float (&v)[kRows], int k) {
     ptx::mbarrier_wait_first_phase(&shared.published[k]);
-    const float4* const place = reinterpret_cast<const float4*>(reflectors + k * kHeight) + lane;
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const float4 item = place[32 * i];
-      v[4 * i] = item.x;
-      v[4 * i + 1] = item.y;
-      v[4 * i + 2] = item.z;
-      v[4 * i + 3] = item.w;
-    }
+    Columns::load(v, reflectors + k * kHeight, lane);
   };
 
 #pragma unroll 1
   for (int k = 0; k < first; ++k) {
     float v[kRows];
     load_reflector(v, k);
-    const float own_coefficient = shared.tau[k] * dot_products(v);
-#pragma unroll
-    for (int c = 0; c < kCols; ++c) {
-      const float coefficient = __shfl_sync(kFullWarp, own_coefficient, kLanesASum * c);
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        // Not a zero factor: finished rows must not see Inf or NaN.
-        if (r >= kPivotRows || lane + 32 * r >= k) a[c][r] = fmaf(-coefficient, v[r], a[c][r]);
-      }
-    }
+    columns.template apply<kPivotRows>(v, shared.tau[k], k, lane);
   }
 
-  // The factorization of columns whose pivots are in row lane + 32·p.
-  const auto factor = [&](auto pivot_row) {
-    constexpr int p = decltype(pivot_row)::value;
-    const int first_lane = first - 32 * p;
-#pragma unroll
-    for (int j = 0; j < kCols; ++j) {  // of zeros, from the panel's width on
-      const int k = first + j, pivot_lane = first_lane + j;
-      const bool below = lane > pivot_lane, at_pivot = lane == pivot_lane;  // where r is p
-      float x[kRows], pivot[kCols];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) x[r] = r > p || (r == p && below) ? a[j][r] : 0.0f;
-#pragma unroll
-      for (int c = 0; c < kCols; ++c) pivot[c] = __shfl_sync(kFullWarp, a[c][p], pivot_lane);
-      float alpha = pivot[j], own_sum = dot_products(x),
-            sum_of_squares = __shfl_sync(kFullWarp, own_sum, kLanesASum * j);
-      float rescale = 1.0f;
-      bool zero_tail = false;
-      if (!(sum_of_squares >= 0x1p-80f && sum_of_squares <= kLargest)) {
-        float magnitude = 0.0f;
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) magnitude = fmaxf(magnitude, fabsf(x[r]));
-        magnitude = group_max<32>(magnitude);
-        const bool finite = sum_of_squares <= kLargest;
-        zero_tail = finite && magnitude == 0.0f;
-        if (finite && !zero_tail) rescale = power_of_two_scale(fmaxf(magnitude, fabsf(alpha)));
-        if (!finite) alpha = __int_as_float(0x7fc00000);
-        float square[1] = {};  // of x itself: the column's registers stay as they are
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          x[r] = finite ? x[r] * rescale : 0.0f;
-          square[0] = fmaf(x[r], x[r], square[0]);
-        }
-        group_sum<32>(square);
-        sum_of_squares = square[0];
-        own_sum = dot_products(x);
-      }
-      Reflector reflector = make_reflector(alpha * rescale, sum_of_squares);
-      reflector.beta *= reciprocal_of_scale(rescale);
-      if (zero_tail) reflector = {alpha, 0.0f, 0.0f, 0.0f};
-
-      float v[kRows];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        v[r] = x[r] * reflector.inverse;
-        if (r == p) v[r] = below ? v[r] : at_pivot ? 1.0f : 0.0f;
-        if (r < p) v[r] = 0.0f;
-      }
-      float4* const place = reinterpret_cast<float4*>(reflectors + k * kHeight) + lane;
-#pragma unroll
-      for (int i = 0; i < kItems; ++i) place[32 * i] = {v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]};
-      if (lane == 0) shared.tau[k] = reflector.tau;
-      ptx::mbarrier_arrive(&shared.published[k]);
-
-      const auto projection_of = [&](int c) {
-        return fmaf(reflector.inverse, __shfl_sync(kFullWarp, own_sum, kLanesASum * c), pivot[c]);
-      };
-#pragma unroll
-      for (int c = j + 1; c < kCols; ++c) {
-        const float projection = projection_of(c), coefficient = reflector.neg_inverse_beta * projection;
-#pragma unroll
-        for (int r = p; r < kRows; ++r) {
-          if (r > p || below) a[c][r] = fmaf(-coefficient, x[r], a[c][r]);
-        }
-        if (at_pivot) a[c][p] = fmaf(-reflector.tau, projection, pivot[c]);
-      }
-#pragma unroll
-      for (int r = p; r < kRows; ++r) {
-        if (r > p || below) a[j][r] = v[r];
-      }
-      if (at_pivot) a[j][p] = reflector.beta;
-#pragma unroll
-      for (int c = 0; c < j; ++c) {  // times the reflectors before, for T
-        const float product = projection_of(c);
-        if (t_out != nullptr && lane == 0) products[k][first + c] = product;
-      }
-    }
+  const auto publish = [&](int k, const float (&v)[kRows], float tau) {
+    Columns::store(v, reflectors + k * kHeight, lane);
+    if (lane == 0) shared.tau[k] = tau;
+    ptx::mbarrier_arrive(&shared.published[k]);
   };
-  if (kPivotRows == 1 || first < 32)
-    factor(std::integral_constant<int, 0>{});
-  else if (kPivotRows == 2 || first < 64)
-    factor(std::integral_constant<int, (kPivotRows < 2 ? 0 : 1)>{});
-  else if (first < 96)
-    factor(std::integral_constant<int, (kPivotRows < 3 ? 0 : 2)>{});
-  else
-    factor(std::integral_constant<int, (kPivotRows < 4 ? 0 : 3)>{});
+  const auto couple = [&](int k, int c, float product) {
+    if (t_out != nullptr && lane == 0) products[k][c] = product;
+  };
+  columns.template factor<kPivotRows>(first, lane, publish, couple);
 
   if (t_out != nullptr) {
     __syncwarp();
@@ -309,11 +160,12 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
       for (int j = 0; j < kCols; ++j) {
         float v[kRows];
         load_reflector(v, k + j);
-        sums_of_lane(*reinterpret_cast<float (*)[kCols]>(&sums[kCols * j]), v);
+        columns.sums_of_lane(*reinterpret_cast<float (*)[kCols]>(&sums[kCols * j]), v);
       }
       const float product = transposed_sum(sums, lane);
-      const int index = lane / (kLanesASum / kCols);
-      if (lane % (kLanesASum / kCols) == 0) products[k + index / kCols][first + index % kCols] = product;
+      constexpr int kLanesAProduct = Columns::kLanesASum / kCols;
+      const int index = lane / kLanesAProduct;
+      if (lane % kLanesAProduct == 0) products[k + index / kCols][first + index % kCols] = product;
     }
   }
 
@@ -324,9 +176,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int distance = r < kPivotRows ? first - out_lane - 32 * r : -4;
-    *reinterpret_cast<float4*>(word_of_row(out_lane + 32 * r, first / 4)) = {
-        distance >= 0 ? a[0][r] * unscale.x : a[0][r], distance >= -1 ? a[1][r] * unscale.y : a[1][r],
-        distance >= -2 ? a[2][r] * unscale.z : a[2][r], distance >= -3 ? a[3][r] * unscale.w : a[3][r]};
+    *reinterpret_cast<float4*>(word_of_row(out_lane + 32 * r, first / 4)) = columns.row_of_h(r, distance, unscale);
   }
   __syncthreads();
   for (int k = threadIdx.x; k < width; k += blockDim.x) tau_out[int64_t{blockIdx.x} * width + k] = shared.tau[k];
@@ -399,7 +249,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, (kPanelResident<kCols, kRows, 
   if (t_out != nullptr) make_t();
 
   // H goes out by rows, and V as halves: a word of four columns a lane.
-  const bool whole = whole_words(h + corner);
+  const bool whole = blocks.whole_words(h + corner, width);
   const int pitch = (width + 7) / 8 * 8, out_words = t_out != nullptr ? pitch / 4 : words;
   const int lanes = lanes_of_row(out_words), rows_at_once = 32 / lanes, word = out_lane % lanes, column = 4 * word;
   const auto take_turn = [&] {

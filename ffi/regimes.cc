@@ -64,7 +64,7 @@ PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, b
   if (name.regime == "cta" && v.size() == 2) {
     const PanelVariant variant{v[0], v[1]};
     const char* const mismatch = panel_variant_mismatch(variant, shape);
-    if (shape.width <= kNarrowReflectors) {
+    if (!panel_makes_t(variant, shape.width)) {
       return followed_by_reflectors(mismatch, panel_shared_bytes(variant, shape.width, false),
                                     std::bind(launch_panel, variant, shape, _1, _2, _3, nullptr, nullptr, _4), shape,
                                     has_t);

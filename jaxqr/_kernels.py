@@ -25,6 +25,7 @@ MAX_TALL_WIDTH = 64
 TALL_UPDATE_LAUNCHES = 3
 """The kernels of a tall panel's fused update, which takes its reflectors as they are."""
 
+_MAX_TURNS_WIDTH = 64  # of panels whose columns the warps of a thread block take in turns
 _MAX_CLUSTER_T_WIDTH = 32  # of panels that get T from the cluster kernel itself
 _NARROW_REFLECTORS = 8  # columns of the panels that leave T to a kernel in float64, rather than to the CTA kernel
 _SHARES = (1, 2, 4, 8, 16)  # thread blocks that may share the rows of V, and but for 16 those of a strip
@@ -82,6 +83,10 @@ class TinyKernel:
     def variant(self) -> Variant:
         return self.column_lanes, self.cols_per_lane, self.row_lanes, self.warps, self.rows_per_lane
 
+    def makes_t(self, width: int) -> bool:
+        del width
+        return False
+
     def fits(self, panel: Panel, device: Device) -> bool:
         del device
         return (
@@ -103,7 +108,8 @@ class TinyKernel:
 
 @dataclass(frozen=True)
 class CtaKernel:
-    """A row of ``panel_variants.h``: a panel by one thread block, whose warps share the columns."""
+    """A row of ``panel_variants.h``: a panel by one thread block, whose warps share the columns, in turns if there are
+    more than they hold."""
 
     cols_per_warp: int
     rows_per_lane: int
@@ -120,42 +126,58 @@ class CtaKernel:
         """The most that it holds."""
         return 32 * self.rows_per_lane
 
-    def _shared_bytes(self, panel: Panel) -> int:
-        """Scalars and barriers of the widest panel, whole warps' reflectors at full height, and for T a square."""
-        scalars = self.max_warps * (16 * self.cols_per_warp + 8)
-        reflectors = 4 * self.rows * self.cols_per_warp * math.ceil(panel.width / self.cols_per_warp)
-        products = 4 * MAX_FUSED_WIDTH**2 if self._makes_t(panel) else 0
-        return scalars + reflectors + products
+    @property
+    def columns(self) -> int:
+        """The most that it takes."""
+        return max(self._one_turn, _MAX_TURNS_WIDTH)
 
-    def _makes_t(self, panel: Panel) -> bool:
-        return panel.with_reflectors and not makes_reflectors_apart(self.regime, panel.width)
+    @property
+    def _one_turn(self) -> int:
+        """Columns that its warps hold."""
+        return self.cols_per_warp * self.max_warps
+
+    def makes_t(self, width: int) -> bool:
+        return _NARROW_REFLECTORS < width <= min(self._one_turn, MAX_FUSED_WIDTH)
+
+    def _shared_bytes(self, panel: Panel, device: Device) -> int:
+        """Scalars and barriers of the widest panel, whole warps' reflectors at full height, and for T a square."""
+        columns, one_turn = self.cols_per_warp * math.ceil(panel.width / self.cols_per_warp), self._one_turn
+        one_reflector = 4 * self.rows
+        if panel.width > one_turn:  # as many reflectors as there is place for, and at least those of one turn
+            scalars = 16 * _MAX_TURNS_WIDTH + 16
+            places = min(columns, (device.shared_bytes - scalars) // one_reflector)
+            return scalars + max(places, one_turn, columns - one_turn) * one_reflector
+        products = 4 * MAX_FUSED_WIDTH**2 if panel.with_reflectors and self.makes_t(panel.width) else 0
+        return self.max_warps * (16 * self.cols_per_warp + 8) + columns * one_reflector + products
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
             panel.rows <= self.rows
-            and panel.width <= self.cols_per_warp * self.max_warps
+            and panel.width <= self.columns
             and not (panel.with_reflectors and panel.width > MAX_FUSED_WIDTH)
-            and self._shared_bytes(panel) <= device.shared_bytes
+            and self._shared_bytes(panel, device) <= device.shared_bytes
         )
 
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
         """A chain of reflectors, in which the warps are in each other's way, or the instructions of all warps."""
         costs, elements = device.costs.cta, self.cols_per_warp * self.rows_per_lane
-        warps = math.ceil(panel.width / self.cols_per_warp)
-        columns = warps * self.cols_per_warp
+        sets = math.ceil(panel.width / self.cols_per_warp)
+        warps, columns = min(sets, self.max_warps), sets * self.cols_per_warp
         registers = 64 if elements <= 32 else min(232, 2048 // self.max_warps)
-        by_shared_memory = device.shared_bytes // self._shared_bytes(panel)
+        by_shared_memory = device.shared_bytes // self._shared_bytes(panel, device)
         resident = max(1, min(by_shared_memory, _REGISTERS // (registers * 32 * warps), 64 // warps, 32))
         crowd, step = costs.crowd_base + elements, costs.step_base + elements
         column = costs.latency_column + costs.latency_element * elements + costs.crowd * warps * crowd
         latency = costs.latency + columns * column
-        issue = costs.issue + costs.issue_load * elements * warps
-        issue += columns * (costs.issue_element * elements + costs.step * warps * step)
-        if self._makes_t(panel):
-            latency += costs.t_latency + columns * (costs.t_latency_column + costs.t_crowd * warps * crowd)
-            issue += columns * (costs.t_issue_column + costs.t_step * warps * step)
-        seconds = _waves(batch, resident, latency, issue, device)
-        return seconds if self._makes_t(panel) else seconds + reflectors_seconds(panel, batch, device)
+        issue = costs.issue + costs.issue_load * elements * sets
+        issue += columns * (costs.issue_element * elements + costs.step * sets * step)
+        if not panel.with_reflectors:
+            return _waves(batch, resident, latency, issue, device)
+        if not self.makes_t(panel.width):
+            return _waves(batch, resident, latency, issue, device) + reflectors_seconds(panel, batch, device)
+        latency += costs.t_latency + columns * (costs.t_latency_column + costs.t_crowd * warps * crowd)
+        issue += columns * (costs.t_issue_column + costs.t_step * warps * step)
+        return _waves(batch, resident, latency, issue, device)
 
 
 @dataclass(frozen=True)
@@ -173,13 +195,13 @@ class ClusterKernel:
     def variant(self) -> Variant:
         return self.rows_per_lane, self.cols_per_lane, self.blocks
 
-    def _makes_t(self, panel: Panel) -> bool:
-        return panel.with_reflectors and not makes_reflectors_apart(self.regime, panel.width)
+    def makes_t(self, width: int) -> bool:
+        return width <= _MAX_CLUSTER_T_WIDTH
 
     def _shared_bytes(self, panel: Panel) -> int:
         """Scalars, barriers and exchanges of the widest panel, the columns' rows of a block, and for T a square."""
         widest = self.cols_per_lane * self.max_warps
-        t_side = _MAX_CLUSTER_T_WIDTH if self._makes_t(panel) else 0
+        t_side = _MAX_CLUSTER_T_WIDTH if panel.with_reflectors and self.makes_t(panel.width) else 0
         rows = 32 * (self.rows_per_lane + math.ceil(widest / 32)) + 4
         return 200 * widest + 16 * self.max_warps + 4 * rows * panel.width + 4 * t_side**2
 
@@ -201,11 +223,12 @@ class ClusterKernel:
         column = costs.latency_column + costs.latency_element * elements
         column += costs.latency_row * max(0, self.rows_per_lane - 16)
         latency = costs.latency + width * (column + exchange + costs.latency_width * width)
-        if self._makes_t(panel):
+        own_t = panel.with_reflectors and self.makes_t(panel.width)
+        if own_t:
             t_column = costs.t_row * self.rows_per_lane + costs.t_width * width - costs.t_overlap
             latency += costs.t_latency + width * t_column
         seconds = _waves(batch, resident, latency, costs.issue_share * latency, device, self.blocks)
-        return seconds if self._makes_t(panel) else seconds + reflectors_seconds(panel, batch, device)
+        return seconds if own_t else seconds + reflectors_seconds(panel, batch, device)
 
 
 Kernel = TinyKernel | CtaKernel | ClusterKernel
@@ -227,11 +250,9 @@ def kernels() -> tuple[Kernel, ...]:
     )
 
 
-def makes_reflectors_apart(regime: str, width: int) -> bool:
-    """Whether T, and V as halves, of a panel are made by another kernel than the panel's own."""
-    if regime == "cta":
-        return width <= _NARROW_REFLECTORS
-    return regime != "cluster" or width > _MAX_CLUSTER_T_WIDTH
+def makes_t(regime: str, variant: Variant | None, width: int) -> bool:
+    """Whether T, and V as halves, of a panel are made by the panel's own kernel rather than by another."""
+    return any(kernel.regime == regime and kernel.variant == variant and kernel.makes_t(width) for kernel in kernels())
 
 
 def reflectors_seconds(panel: Panel, batch: int, device: Device) -> float:

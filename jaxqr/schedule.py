@@ -26,7 +26,7 @@ from jaxqr._kernels import (
     jax_seconds,
     kernels,
     look_ahead_seconds,
-    makes_reflectors_apart,
+    makes_t,
     matmul_update_seconds,
     tall_matmul_update_seconds,
     tall_update_floats,
@@ -86,7 +86,7 @@ class Step:
         if self.root is not None:  # the leaves, the stack, and the lift
             panel = 3 + self.root.launches
             return panel + (self.update == "fused") * TALL_UPDATE_LAUNCHES
-        apart = makes_reflectors_apart(self.regime, self.width)
+        apart = not makes_t(self.regime, self.variant, self.width)
         return panel + (self.update == "fused") * (1 + apart + self.look_ahead)
 
     @property

@@ -33,7 +33,7 @@ def max_warps_of(variant: tuple[int, ...]) -> int:
 def check_tall(step: Step):
     """That the leaves have all rows below the first `width`, and that kernels take them and what is above."""
     cols_per_warp, rows_per_lane = step.variant
-    assert step.width <= min(cols_per_warp * max_warps_of(step.variant), 64)
+    assert step.width <= 64
     units, rest = divmod(step.rows - step.width, step.width)
     height, higher = divmod(units, step.leaves)
     assert height >= 1
@@ -65,10 +65,14 @@ def check(schedule: Schedule):
         elif step.regime == "cta":
             cols_per_warp, rows_per_lane = step.variant
             assert step.rows <= 32 * rows_per_lane
-            assert step.width <= cols_per_warp * max_warps_of(step.variant)
-            makes_t = step.update == "fused" and step.width > 8
-            warps = -(-step.width // cols_per_warp)
-            floats_held = 32 * rows_per_lane * cols_per_warp * warps + makes_t * 64 * 64
+            one_turn, columns = (
+                cols_per_warp * max_warps_of(step.variant),
+                cols_per_warp * -(-step.width // cols_per_warp),
+            )
+            assert step.width <= max(one_turn, 64)
+            makes_t = step.update == "fused" and 8 < step.width <= one_turn
+            places = max(one_turn, columns - one_turn) if step.width > one_turn else columns
+            floats_held = 32 * rows_per_lane * places + makes_t * 64 * 64
         elif step.regime == "cluster":
             assert schedule.device_kind == "H200"
             rows_per_lane, cols_per_lane, blocks = step.variant

@@ -64,11 +64,12 @@ def panels() -> list[Panel]:
         sizes.append(("tiny", variant, [(rows, width, 0, 0) for rows, width in edges]))
     for kernel in CTA_KERNELS:
         capacity, of_a_warp = kernel.rows, kernel.cols_per_warp
-        widest = min(capacity, of_a_warp * kernel.max_warps)
-        while not takes(kernel, capacity, widest, SHARED_KIB):
-            widest -= 1
-        edges = edges_of(capacity, widest, of_a_warp) + cta_edges_of(capacity, widest, of_a_warp)
-        sizes.append(("cta", kernel.variant, edges))
+        for columns in (of_a_warp * kernel.max_warps, kernel.columns):  # in one turn, and in turns if those are more
+            widest = min(capacity, columns)
+            while not takes(kernel, capacity, widest, SHARED_KIB):
+                widest -= 1
+            edges = edges_of(capacity, widest, of_a_warp) + cta_edges_of(capacity, widest, of_a_warp)
+            sizes.append(("cta", kernel.variant, edges))
     for (rows_per_lane, cols_per_lane, max_warps), blocks in zip(
         kernels["cluster"], itertools.cycle((2, 8, 4)), strict=False
     ):

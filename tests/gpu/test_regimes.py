@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxqr
-from jaxqr._kernels import makes_reflectors_apart
+from jaxqr._kernels import makes_t
 from tests import matrices
 from tests.gpu.tools import assert_fp32_grade, launched_kernels, own_kernels, same_bits, scheduled_kernels
 
@@ -113,4 +113,4 @@ def test_these_shapes_reach_all_regimes_and_both_kinds_of_steps():
     assert {step.update for step in steps} == {"fused", None}
     assert {step.look_ahead for step in steps} == {True, False}
     with_t = [step for step in steps if step.regime == "cta" and step.update == "fused"]
-    assert {makes_reflectors_apart(step.regime, step.width) for step in with_t} == {True, False}
+    assert {makes_t(step.regime, step.variant, step.width) for step in with_t} == {True, False}

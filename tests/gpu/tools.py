@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.explicit import explicit_measures
-from jaxqr._kernels import makes_reflectors_apart
+from jaxqr._kernels import makes_t
 from jaxqr.schedule import Step
 from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
 
 # Demangled (`panel_kernel<4, 8, 16>`, by some `panel_kernel<(int)4, …>`) or not (`panel_kernelILi4ELi8E…`).
-_PANEL_KERNEL = re.compile(r"(tiny_|cluster_panel_|panel_)kernel(?:<([^>]*)>|I((?:Li\d+E)+)E)")
-_REGIMES = {"tiny_": "tiny", "panel_": "cta", "cluster_panel_": "cluster"}
+_PANEL_KERNEL = re.compile(r"(tiny_|cluster_panel_|panel_turns_|panel_)kernel(?:<([^>]*)>|I((?:Li\d+E)+)E)")
+_REGIMES = {"tiny_": "tiny", "panel_": "cta", "panel_turns_": "cta", "cluster_panel_": "cluster"}
 
 Kernel = tuple[str, tuple[int, ...]]
 """A panel kernel's regime, and the numbers of its variant that its name has: not a cluster's number of blocks."""
@@ -45,7 +45,7 @@ def scheduled_kernels(step: Step) -> list[str | Kernel]:
         own += ["stack", *scheduled_kernels(step.root), "lift"]
         own += ["tall_project", "tall_sum", "tall_subtract"] if step.update == "fused" else []
     elif step.update == "fused":
-        own += ["reflectors"] if makes_reflectors_apart(step.regime, step.width) else []
+        own += [] if makes_t(step.regime, step.variant, step.width) else ["reflectors"]
         own += ["block_reflector"] * (1 + step.look_ahead)
     return own
 
