@@ -989,7 +989,7 @@ cudaError_t plan_shares(const BlockReflectorShape& shape, bool aligned, int64_t*
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
   if (error != cudaSuccess || !clusters) return error;
   const int64_t tiles = (shape.m - shape.offset + kTileRows - 1) / kTileRows,
-                strips = shape.batch * ((shape.last - shape.first + kStrip - 1) / kStrip);
+                strips = shape.at_once * shape.batch * ((shape.last - shape.first + kStrip - 1) / kStrip);
   // In the time that a CTA alone on a multiprocessor takes for a tile: what it takes beside its tiles, and in clusters
   // of 1, 2, 4 and 8. Two on a multiprocessor, which has room for them where C is aligned, take kTogether times as
   // long. Larger clusters leave some multiprocessors empty, whose groups they do not fit, so that some come two to a

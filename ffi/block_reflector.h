@@ -13,9 +13,10 @@ namespace jaxqr {
 inline constexpr int64_t kMaxBlockReflectorWidth = 64;
 
 // Columns first … last of `batch` row-major m×n matrices, updated by a block of `width` reflectors whose first row is
-// `offset`: C. Its first `known` rows and columns are the identity's, and are not read.
+// `offset`: C. Its first `known` rows and columns are the identity's, and are not read. The launch shares the device
+// with others like it: so many go `at_once`.
 struct BlockReflectorShape {
-  int64_t batch, m, n, offset, width, first, last, known = 0;
+  int64_t batch, m, n, offset, width, first, last, known = 0, at_once = 1;
 
   bool all_known() const { return known > 0 && (known >= m - offset || known >= last - first); }
 };

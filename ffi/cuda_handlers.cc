@@ -189,13 +189,14 @@ ffi::Error block_reflector(cudaStream_t stream, Matrices h, Halves halves, Matri
 ffi::Error look_ahead(cudaStream_t stream, Matrices h, Halves halves, Matrices t, ffi::RemainingArgs rest,
                       ffi::Result<Matrices> result, ffi::Result<Vectors> scales, ffi::Result<Vectors> tau,
                       ffi::Result<Matrices> next_t, ffi::Result<Halves> next_halves, int64_t offset, int64_t width,
-                      std::string_view regime, ffi::Span<const int64_t> variant, bool has_scales, bool has_src) {
+                      int64_t early, std::string_view regime, ffi::Span<const int64_t> variant, bool has_scales,
+                      bool has_src) {
   BlockReflectorOperands operands;
   LookAheadShape columns;
   const char* const target = "jaxqr_look_ahead";
   if (auto error = optional_operands(target, rest, has_scales, has_src, &operands); error.failure()) return error;
   if (auto error = check_look_ahead(h, halves, t, operands, *result, *scales, *tau, *next_t, *next_halves, offset,
-                                    width, &columns);
+                                    width, early, &columns);
       error.failure())
     return error;
   if (auto error = check_width(target, width, kMaxBlockReflectorWidth); error.failure()) return error;
@@ -217,7 +218,7 @@ ffi::Error look_ahead(cudaStream_t stream, Matrices h, Halves halves, Matrices t
                        has_next_t ? data_of(*next_halves) : nullptr, stream);
   };
   return status(target,
-                launch_look_ahead(shape, columns.next_width, next_panel, place, data_of(halves), t.typed_data(),
+                launch_look_ahead(shape, columns.next_width, early, next_panel, place, data_of(halves), t.typed_data(),
                                   scales->typed_data(), !has_scales, src, stream),
                 matrices);
 }
@@ -355,6 +356,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_look_ahead_cuda, jaxqr::look_ahead,
                                   .Ret<jaxqr::Halves>()
                                   .Attr<int64_t>("offset")
                                   .Attr<int64_t>("width")
+                                  .Attr<int64_t>("early")
                                   .Attr<std::string_view>("regime")
                                   .Attr<ffi::Span<const int64_t>>("variant")
                                   .Attr<bool>("has_scales")

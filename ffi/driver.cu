@@ -13,7 +13,7 @@
 //                                          makes those for the next update
 //   jaxqr_driver reflectors BATCH M N WIDTH COUNT
 //                                          microseconds to make COUNT block reflectors in one launch
-//   jaxqr_driver ahead BATCH M N OFFSET WIDTH NEXT REGIME NUMBER...
+//   jaxqr_driver ahead BATCH M N OFFSET WIDTH NEXT EARLY REGIME NUMBER...
 //                                          microseconds of an update and the panel of NEXT columns after it: one after
 //                                          the other, and with look-ahead; both replayed from a graph
 //   jaxqr_driver tall BATCH M N OFFSET WIDTH LEAVES NUMBER...
@@ -880,7 +880,7 @@ double graph_microseconds(const jaxqr::Enqueue& enqueue) {
   return result;
 }
 
-int time_ahead(const BlockReflectorShape& s, int64_t next_width, const PanelKernelName& name) {
+int time_ahead(const BlockReflectorShape& s, int64_t next_width, int64_t early, const PanelKernelName& name) {
   const PanelShape next{s.batch, s.m, s.n, s.first, next_width};
   const PanelKernel kernel = jaxqr::panel_kernel(name, next, true);
   if (kernel.mismatch != nullptr) {
@@ -906,8 +906,8 @@ int time_ahead(const BlockReflectorShape& s, int64_t next_width, const PanelKern
     return error != cudaSuccess ? error : panel(stream);
   });
   const double ahead = graph_microseconds([&](cudaStream_t stream) {
-    return jaxqr::launch_look_ahead(s, next_width, panel, h.get(), halves.get(), t.get(), scales.get(), false, a.get(),
-                                    stream);
+    return jaxqr::launch_look_ahead(s, next_width, early, panel, h.get(), halves.get(), t.get(), scales.get(), false,
+                                    a.get(), stream);
   });
   std::printf("in turn %.2f, look-ahead %.2f\n", in_turn, ahead);
   return 0;
@@ -985,7 +985,8 @@ int usage() {
   std::fprintf(
       stderr,
       "usage: jaxqr_driver check [REGIME] | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t "
-      "REGIME NUMBER... | update BATCH M N OFFSET WIDTH [scales|remake] | ahead BATCH M N OFFSET WIDTH NEXT REGIME "
+      "REGIME NUMBER... | update BATCH M N OFFSET WIDTH [scales|remake] | ahead BATCH M N OFFSET WIDTH NEXT EARLY "
+      "REGIME "
       "NUMBER... | reflectors BATCH M N WIDTH COUNT | tall BATCH M N OFFSET WIDTH LEAVES NUMBER... | tall-update BATCH "
       "M N OFFSET WIDTH\n");
   return 2;
@@ -1019,11 +1020,11 @@ int main(int argc, char** argv) {
                                       scales == "remake"));
     return 0;
   }
-  if (mode == "ahead" && argc > 9) {
+  if (mode == "ahead" && argc > 10) {
     const int64_t n = number(4), offset = number(5), width = number(6);
-    PanelKernelName name{argv[8], {}};
-    for (int i = 9; i < argc; ++i) name.variant.push_back(number(i));
-    return time_ahead({number(2), number(3), n, offset, width, offset + width, n}, number(7), name);
+    PanelKernelName name{argv[9], {}};
+    for (int i = 10; i < argc; ++i) name.variant.push_back(number(i));
+    return time_ahead({number(2), number(3), n, offset, width, offset + width, n}, number(7), number(8), name);
   }
   if (mode == "tall" && argc == 10)
     return time_tall({number(2), number(3), number(4), number(5), number(6), number(7)}, {number(8), number(9)});

@@ -48,16 +48,20 @@ cudaError_t side_of(cudaStream_t stream, Side** side) {
 
 }  // namespace
 
-cudaError_t run_beside(const std::function<cudaError_t(cudaStream_t stream, cudaStream_t beside)>& enqueue,
-                       cudaStream_t stream) {
+cudaError_t Fork::beside_waits() const {
+  const cudaError_t error = cudaEventRecord(event, stream);
+  return error != cudaSuccess ? error : cudaStreamWaitEvent(beside, event, 0);
+}
+
+cudaError_t run_beside(const std::function<cudaError_t(const Fork& fork)>& enqueue, cudaStream_t stream) {
   Side* side;
   cudaError_t error = side_of(stream, &side);
   if (error != cudaSuccess) return error;
   const std::lock_guard<std::mutex> lock(side->enqueuing);
-  error = cudaEventRecord(side->forked, stream);
-  if (error == cudaSuccess) error = cudaStreamWaitEvent(side->stream, side->forked, 0);
+  const Fork fork{stream, side->stream, side->forked};
+  error = fork.beside_waits();
   if (error != cudaSuccess) return error;
-  error = enqueue(stream, side->stream);
+  error = enqueue(fork);
   // Also after an error the streams join: a capture must not end with a branch of its own.
   const cudaError_t recorded = cudaEventRecord(side->joined, side->stream);
   const cudaError_t joined = cudaStreamWaitEvent(stream, side->joined, 0);

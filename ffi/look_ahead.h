@@ -12,11 +12,12 @@
 
 namespace jaxqr {
 
-// As launch_block_reflector with `transpose`, but the first `next_width` columns are updated first, and then
-// `next_panel`, which factors them, runs beside the update of the others.
-cudaError_t launch_look_ahead(const BlockReflectorShape& shape, int64_t next_width, const Enqueue& next_panel, float* h,
-                              const __half* halves, const float* t, float* scales, bool make_scales, const float* src,
-                              cudaStream_t stream);
+// As launch_block_reflector with `transpose`, but the first `next_width` columns are updated first, beside them the
+// others of the first `early` matrices if there are so many, and then `next_panel`, which factors those columns, runs
+// beside the update of what is left.
+cudaError_t launch_look_ahead(const BlockReflectorShape& shape, int64_t next_width, int64_t early,
+                              const Enqueue& next_panel, float* h, const __half* halves, const float* t, float* scales,
+                              bool make_scales, const float* src, cudaStream_t stream);
 
 }  // namespace jaxqr
 

@@ -13,7 +13,7 @@ namespace {
 xla::ffi::Error look_ahead(Matrices h_in, Halves halves, Matrices t, xla::ffi::RemainingArgs rest,
                            xla::ffi::Result<Matrices> h_out, xla::ffi::Result<Vectors> scales,
                            xla::ffi::Result<Vectors> tau, xla::ffi::Result<Matrices> next_t,
-                           xla::ffi::Result<Halves> next_halves, int64_t offset, int64_t width,
+                           xla::ffi::Result<Halves> next_halves, int64_t offset, int64_t width, int64_t early,
                            std::string_view /*regime*/, xla::ffi::Span<const int64_t> /*variant*/, bool has_scales,
                            bool has_src) {
   BlockReflectorOperands operands;
@@ -21,7 +21,7 @@ xla::ffi::Error look_ahead(Matrices h_in, Halves halves, Matrices t, xla::ffi::R
   if (auto error = optional_operands("jaxqr_look_ahead", rest, has_scales, has_src, &operands); error.failure())
     return error;
   if (auto error = check_look_ahead(h_in, halves, t, operands, *h_out, *scales, *tau, *next_t, *next_halves, offset,
-                                    width, &shape);
+                                    width, early, &shape);
       error.failure())
     return error;
   const IeeeScope ieee;
@@ -47,6 +47,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_look_ahead_cpu, jaxqr::look_ahead,
                                   .Ret<jaxqr::Halves>()
                                   .Attr<int64_t>("offset")
                                   .Attr<int64_t>("width")
+                                  .Attr<int64_t>("early")
                                   .Attr<std::string_view>("regime")
                                   .Attr<xla::ffi::Span<const int64_t>>("variant")
                                   .Attr<bool>("has_scales")

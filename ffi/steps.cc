@@ -29,8 +29,9 @@ cudaError_t launch_steps(int64_t batch, int64_t m, int64_t n, const std::vector<
     const cudaError_t error = panel_kernel(step.kernel, {count, m, n, step.offset, step.width}, next < n)
                                   .launch(source, place, step.tau + first * step.width, t, halves, stream);
     if (error != cudaSuccess || next == n) return error;
-    return launch_block_reflector({count, m, n, step.offset, step.width, next, n}, place, halves, t, true,
-                                  scales + first * n, starts, false, source, stream);
+    BlockReflectorShape shape{count, m, n, step.offset, step.width, next, n};
+    shape.at_once = count < batch ? 2 : 1;
+    return launch_block_reflector(shape, place, halves, t, true, scales + first * n, starts, false, source, stream);
   };
   // Step by step, so that no part waits for the host to be done with another.
   const auto enqueue = [&](std::initializer_list<Part> parts) {
@@ -42,8 +43,8 @@ cudaError_t launch_steps(int64_t batch, int64_t m, int64_t n, const std::vector<
   };
   if (batch < 2) return batch == 0 ? cudaSuccess : enqueue({{0, batch, stream}});
   return run_beside(
-      [&](cudaStream_t stream, cudaStream_t beside) {
-        return enqueue({{0, batch / 2, stream}, {batch / 2, batch - batch / 2, beside}});
+      [&](const Fork& fork) {
+        return enqueue({{0, batch / 2, fork.stream}, {batch / 2, batch - batch / 2, fork.beside}});
       },
       stream);
 }

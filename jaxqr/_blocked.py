@@ -77,6 +77,7 @@ def factor_and_blocks(
                 source,
                 offset=step.offset,
                 width=next_step.width,
+                early=step.early,
                 regime=next_step.regime,
                 variant=next_step.variant,
                 with_reflectors=next_step.update == "fused",

@@ -359,6 +359,17 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
     return min(by_shares(*share) for share in shares if share[0] == 1 or (clusters and share[0] <= tiles))
 
 
+def early_matrices(n: int, columns: int, batch: int, device: Device) -> int:
+    """Of how many matrices of n columns an update with look-ahead takes the last ``columns`` beside the first ones.
+
+    Those take a place on each multiprocessor at most, and where quads of columns are aligned there are two. But what is
+    left for the next panel's time should fill as many.
+    """
+    strips = math.ceil(columns / 64)
+    early = device.multiprocessors // strips if strips and n % 4 == 0 and columns % 4 == 0 else 0
+    return early if (batch - early) * strips >= device.multiprocessors else 0
+
+
 def look_ahead_seconds(
     rows: int, width: int, columns: int, panel: Panel, kernel: Kernel, batch: int, device: Device
 ) -> float:

@@ -217,6 +217,7 @@ def look_ahead(
     *,
     offset: int,
     width: int,
+    early: int,
     regime: str,
     variant: tuple[int, ...],
     with_reflectors: bool,
@@ -227,6 +228,7 @@ def look_ahead(
       h, reflectors, scales, source: of `block_reflector`.
       offset: the first column of the reflectors' panel.
       width: of the next panel, whose columns come after the first one's.
+      early: of so many matrices, or of all, the other columns are updated beside these, before the panel.
       regime, variant, with_reflectors: of the next panel, as for `panel`.
 
     Returns:
@@ -236,7 +238,7 @@ def look_ahead(
     first = offset + reflectors.t.shape[-1]
     results = _panel_results(h, first, width, with_reflectors)
     call = _update_call(LOOK_AHEAD, h, reflectors, scales, source, offset, results)
-    updated, scales_out, tau, t, halves = call(regime=regime, variant=np.array(variant, np.int64))
+    updated, scales_out, tau, t, halves = call(early=early, regime=regime, variant=np.array(variant, np.int64))
     return updated, scales_out, tau, Reflectors(t, halves)
 
 

@@ -22,6 +22,7 @@ from jaxqr._kernels import (
     Leaves,
     Panel,
     Variant,
+    early_matrices,
     fused_update_seconds,
     jax_seconds,
     kernels,
@@ -41,8 +42,13 @@ PANEL_WIDTHS = (8, 16, 32, 48, 64, 128)
 # blocks: R of min(i, j), 128 × 300, would have 11 eps in its columns instead of 7.
 _FEW_REFLECTORS = 128
 
-# Two halves launch twice as much, and wait for each other: slower at 0.05 ms, faster from 0.4 on (benchmarks/LOG.md).
+# Two halves launch twice as much, and wait for each other: slower at 0.05 ms, faster from 0.4 on, where panels take so
+# much of the device (benchmarks/LOG.md).
 _LEAST_SECONDS_IN_HALVES = 2e-4
+_LEAST_SHARE_IN_HALVES = 0.75
+
+# What the cost model expects of look-ahead where it begins to pay, as a share of the time in turn (benchmarks/LOG.md).
+_LOOK_AHEAD_PAYS = 0.96
 
 # Roundings of a few columns do not average out, and a tall panel has more of them than LAPACK: in its leaves' Q too.
 _MIN_TALL_COLUMNS = 10
@@ -66,6 +72,8 @@ class Step:
       leaves: in regime ``"tall"`` how many blocks there are of the rows below the panel's first ``width``.
       root: in regime ``"tall"`` the step that factors the panel's first rows and the blocks' triangles.
       look_ahead: whether the fused update takes the next step's columns first, and the others beside the next panel.
+      early: with look-ahead, the matrices of which the other columns are updated beside the first ones already, as far
+        as there is place for their thread blocks.
     """
 
     offset: int
@@ -77,6 +85,7 @@ class Step:
     leaves: int = 0
     root: Step | None = None
     look_ahead: bool = False
+    early: int = 0
 
     @property
     def launches(self) -> int:
@@ -87,7 +96,7 @@ class Step:
             panel = 3 + self.root.launches
             return panel + (self.update == "fused") * TALL_UPDATE_LAUNCHES
         apart = not makes_t(self.regime, self.variant, self.width)
-        return panel + (self.update == "fused") * (1 + apart + self.look_ahead)
+        return panel + (self.update == "fused") * (1 + apart + self.look_ahead + (self.early > 0))
 
     @property
     def _kernel(self) -> str:
@@ -294,15 +303,15 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
 
 
 def _may_go_in_halves(steps: Sequence[Step], batch: int, device: Device) -> bool:
-    """Whether there are updates to go beside panels, and panels that take every multiprocessor.
+    """Whether there are updates to go beside panels, and panels that take most multiprocessors.
 
-    Where they leave some free, look-ahead uses those, and halves would have the same chains of reflectors.
+    Where they leave more free, look-ahead uses those, and halves would have the same chains of reflectors.
     """
     return len(steps) > 1 and all(
         step.regime in ("cta", "cluster")
         and step.update in ("fused", None)
         and not step.look_ahead
-        and batch * _blocks(step) >= device.multiprocessors
+        and batch * _blocks(step) >= _LEAST_SHARE_IN_HALVES * device.multiprocessors
         for step in steps
     )
 
@@ -313,7 +322,7 @@ def _blocks(step: Step) -> int:
 
 
 def _with_look_ahead(step: Step, next_step: Step, n: int, batch: int, device: Device) -> tuple[Step, Step]:
-    """The two with look-ahead, the next panel beside the update, where this is clearly faster than one after the other.
+    """The two with look-ahead, the next panel beside the update, where this is faster than one after the other.
 
     Then the next panel may be by another kernel than alone: by one that leaves the update more multiprocessors.
     """
@@ -328,10 +337,11 @@ def _with_look_ahead(step: Step, next_step: Step, n: int, batch: int, device: De
     in_turn = able[0].seconds(panel, batch, device)
     in_turn += fused_update_seconds(step.rows, step.width, columns, batch, device)
     ahead = [look_ahead_seconds(step.rows, step.width, columns, panel, kernel, batch, device) for kernel in able]
-    if min(ahead) >= 0.9 * in_turn:
+    if min(ahead) >= _LOOK_AHEAD_PAYS * in_turn:
         return step, next_step
     kernel = next(kernel for kernel, seconds in zip(able, ahead, strict=True) if seconds <= 1.03 * min(ahead))
-    return replace(step, look_ahead=True), replace(next_step, regime=kernel.regime, variant=kernel.variant)
+    early = early_matrices(n, columns - next_step.width, batch, device)
+    return replace(step, look_ahead=True, early=early), replace(next_step, regime=kernel.regime, variant=kernel.variant)
 
 
 def _tall_steps(m: int, n: int, offset: int, batch: int, device: Device, fused: bool) -> Iterator[tuple[float, Step]]:

@@ -61,6 +61,9 @@ def test_a_steps_kernels_in_order():
     assert tools.scheduled_kernels(Step(0, 33, 900, "cluster", (16, 4, 2), "fused")) == [cluster, *update]
     ahead = replace(root, update="fused", look_ahead=True)
     assert tools.scheduled_kernels(ahead) == [cluster, "block_reflector", "block_reflector"]
+    assert tools.scheduled_kernels(replace(ahead, early=2)) == [cluster, *["block_reflector"] * 3]
+    in_turns = Step(0, 64, 900, "cta", (4, 32), "fused")
+    assert tools.scheduled_kernels(in_turns) == [("cta", (4, 32)), *update]
     assert tools.scheduled_kernels(Step(0, 5, 20_000, "jax", None, None)) == []
 
 

@@ -32,7 +32,7 @@ def max_warps_of(variant: tuple[int, ...]) -> int:
 
 def check_tall(step: Step):
     """That the leaves have all rows below the first `width`, and that kernels take them and what is above."""
-    cols_per_warp, rows_per_lane = step.variant
+    _, rows_per_lane = step.variant
     assert step.width <= 64
     units, rest = divmod(step.rows - step.width, step.width)
     height, higher = divmod(units, step.leaves)
@@ -233,21 +233,24 @@ def test_the_table_shows_every_step():
 
 
 @pytest.mark.parametrize(
-    ("regime", "width", "update", "launches"),
+    ("regime", "variant", "width", "update", "launches"),
     [
-        ("tiny", 8, None, 1),
-        ("cta", 8, None, 1),
-        ("cta", 8, "fused", 3),
-        ("cta", 9, "fused", 2),
-        ("cta", 8, "matmul", 1),
-        ("cluster", 32, "fused", 2),
-        ("cluster", 33, "fused", 3),
-        ("jax", 8, None, 0),
+        ("tiny", (32, 1, 1, 1, 32), 8, None, 1),
+        ("cta", (4, 32), 8, None, 1),
+        ("cta", (4, 32), 8, "fused", 3),
+        ("cta", (4, 32), 9, "fused", 2),
+        ("cta", (4, 32), 32, "fused", 2),
+        ("cta", (4, 32), 33, "fused", 3),  # in turns
+        ("cta", (4, 16), 33, "fused", 2),
+        ("cta", (4, 32), 8, "matmul", 1),
+        ("cluster", (16, 8, 4), 32, "fused", 2),
+        ("cluster", (16, 8, 4), 33, "fused", 3),
+        ("jax", None, 8, None, 0),
     ],
 )
-def test_launches_of_a_step(regime, width, update, launches):
+def test_launches_of_a_step(regime, variant, width, update, launches):
     """Some kernels leave T and V to another."""
-    step = Step(0, width, 64, regime, (1, 2, 3), update)
+    step = Step(0, width, 64, regime, variant, update)
     assert step.launches == launches
     assert Schedule(64, 16, 1, "H200", "None", (step, step)).launches == 2 * launches
 
@@ -330,13 +333,24 @@ def test_look_ahead_changes_nothing_on_the_cpu(m, n, width, overwrite_a):
 
 
 @pytest.mark.parametrize(
-    ("shape", "looks"), [((768, 768, 12), True), ((2048, 2048, 2), True), ((512, 512, 640), False)]
+    ("shape", "looks", "early"),
+    [
+        ((768, 768, 12), True, False),
+        ((2048, 2048, 2), True, False),
+        ((1024, 1024, 60), True, True),
+        ((1022, 1022, 60), True, False),  # quads of columns are not aligned
+        ((512, 512, 640), False, False),
+    ],
 )
-def test_look_ahead_where_the_panel_leaves_room_for_the_update(shape, looks):
+def test_look_ahead_where_the_panel_leaves_room_for_the_update(shape, looks, early):
     schedule = schedule_for(*shape, "H200")
     assert any(step.look_ahead for step in schedule.steps) == looks
-    plain = [replace(step, look_ahead=False) for step in schedule.steps]
-    launches = sum(step.launches for step in plain) + sum(step.look_ahead for step in schedule.steps)
+    assert any(step.early for step in schedule.steps) == early
+    launches = 0
+    for step in schedule.steps:
+        strips = -(-(schedule.n - step.offset - 128) // 64)
+        assert step.early == 0 or (step.look_ahead and step.early * strips <= 132 <= (shape[2] - step.early) * strips)
+        launches += replace(step, look_ahead=False, early=0).launches + step.look_ahead + (step.early > 0)
     assert schedule.launches == launches * (1 + schedule.in_halves)
     assert ("look-ahead" in str(schedule)) == looks
 
@@ -365,6 +379,7 @@ def test_halves_change_nothing_on_the_cpu(batch, m, n, width, overwrite_a):
         ((512, 512, 640), True),
         ((700, 700, 300), True),
         ((300, 300, 200), True),
+        ((1024, 1024, 100), True),
         ((1024, 1024, 60), False),  # panels leave multiprocessors free
         ((768, 768, 12), False),
         ((64, 64, 4096), False),  # no update
@@ -373,7 +388,7 @@ def test_halves_change_nothing_on_the_cpu(batch, m, n, width, overwrite_a):
     ],
     ids=str,
 )
-def test_halves_where_panels_take_every_multiprocessor(shape, halves):
+def test_halves_where_panels_take_most_multiprocessors(shape, halves):
     schedule = schedule_for(*shape, "H200")
     assert schedule.in_halves == halves
     assert ("of two halves" in str(schedule)) == halves

@@ -109,7 +109,7 @@ def call_block_reflector(h, t, offset, width, first, last, src=None, **options):
 
 
 def call_look_ahead(
-    h, t, offset, width, next_width, src=None, scales=None, *, with_t=True, variant=(4, 4), shapes=None
+    h, t, offset, width, next_width, src=None, scales=None, *, early=0, with_t=True, variant=(4, 4), shapes=None
 ):
     """`(h, scales, tau, t, halves)`; `shapes` takes the place of the results' own."""
     batch, m, n = h.shape
@@ -120,7 +120,7 @@ def call_look_ahead(
     call = jax.ffi.ffi_call("jaxqr_look_ahead", results)
     operands = [x for x in (h, halves_of(h, offset, width), t, scales, src) if x is not None]
     flags = {"has_scales": scales is not None, "has_src": src is not None}
-    place = {"offset": np.int64(offset), "width": np.int64(width)}
+    place = {"offset": np.int64(offset), "width": np.int64(width), "early": np.int64(early)}
     return tuple(map(np.array, call(*operands, **place, regime="cta", variant=np.array(variant), **flags)))
 
 
@@ -810,14 +810,15 @@ def test_module_says_what_it_contains():
 )
 @pytest.mark.parametrize("with_t", [True, False])
 @pytest.mark.parametrize("from_source", [True, False])
-def test_look_ahead_is_the_update_and_the_next_panel(m, n, offset, width, next_width, with_t, from_source):
+@pytest.mark.parametrize("early", [0, 2, 4])
+def test_look_ahead_is_the_update_and_the_next_panel(m, n, offset, width, next_width, with_t, from_source, early):
     h, _, t = call_panel(normal(3, m, n), offset, width)
     src = normal(3, m, n, seed=1) if from_source else None
     scales = None if from_source else np.ones((3, n), np.float32)
     first = offset + width
     updated, made = call_block_reflector_with_scales(h, t, offset, width, first, n, src, scales)
     panel = call_panel_with_halves(updated, first, next_width, with_t=with_t)
-    found = call_look_ahead(h, t, offset, width, next_width, src, scales, with_t=with_t)
+    found = call_look_ahead(h, t, offset, width, next_width, src, scales, early=early, with_t=with_t)
     for x, expected in zip(found, (panel[0], made, *panel[1:]), strict=True):
         assert np.array_equal(x.view(np.uint8), expected.view(np.uint8))
 
@@ -846,6 +847,11 @@ def test_look_ahead_errors_name_the_numbers(arguments, shapes, message):
     h, width = normal(2, 8, 6), arguments[1]
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
         call_look_ahead(h, np.zeros((2, width, width), np.float32), *arguments, shapes=shapes)
+
+
+def test_look_ahead_refuses_a_negative_number_of_matrices():
+    with pytest.raises(jax.errors.JaxRuntimeError, match="early = -1, expected at least 0"):
+        call_look_ahead(normal(2, 8, 6), np.zeros((2, 2, 2), np.float32), 0, 2, 2, early=-1)
 
 
 def call_steps(a, widths, shapes, *, kernels="", in_place=False, keep=True):

@@ -46,7 +46,7 @@ def scheduled_kernels(step: Step) -> list[str | Kernel]:
         own += ["tall_project", "tall_sum", "tall_subtract"] if step.update == "fused" else []
     elif step.update == "fused":
         own += [] if makes_t(step.regime, step.variant, step.width) else ["reflectors"]
-        own += ["block_reflector"] * (1 + step.look_ahead)
+        own += ["block_reflector"] * (1 + step.look_ahead + (step.early > 0))
     return own
 
 
