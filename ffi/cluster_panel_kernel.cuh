@@ -8,7 +8,7 @@
 // for item i < kRowsPerLane/4 and q < 4. Rows and columns past the panel are zeros. A column that its warp has finished
 // takes the last place among the warp's columns, as v: the next pivot column always is the first.
 //
-// One reduction and one exchange a reflector, of the raw column x as in panel_kernel.cuh. The owner of column k
+// One reduction and one exchange a reflector, of the raw column x as in panel_columns.cuh. The owner of column k
 // publishes it to the other warps of its CTA through shared memory, before its own sums, so that the next warp is not
 // far behind. Every warp sums x·c for its columns c over the rows of its CTA, sends the sums to the same warp of every
 // CTA (its own included), and adds what all sent in the order of their ranks. So the same warp of every CTA has the
@@ -26,8 +26,8 @@
 // data are (NaN included). The CTAs of a cluster are resident together, and none leaves before all have read what it
 // holds.
 //
-// Range, NaN, signs and tau as in panel_kernel.cuh. The maxima for the columns' scales take an exchange, and for a tiny
-// tail Σx² < 2^-80 its maximum and the repeated sums one each.
+// Range, NaN, signs and tau as in panel_columns.cuh. The maxima for the columns' scales take an exchange, and for a
+// tiny tail Σx² < 2^-80 its maximum and the repeated sums one each.
 //
 // Resources. About (kRowsPerLane + kTopItems)·(kCols + 1) data registers a lane; the CTA's rows and the top of width
 // columns in shared memory, and for T a square more.
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
   constexpr int kTop = 32 * kTopItems;                                        // rows of the top, in shared memory
   constexpr int kPitch = cluster_pitch(kTopItems, kRowsPerLane);              // of a column in shared memory
   constexpr int kGroup = 32 / kCols;                                          // lanes that get the same column's sum
-  constexpr int kChains = kRowsPerLane <= 4 ? 1 : kRowsPerLane <= 8 ? 2 : 4;  // as in panel_kernel
+  constexpr int kChains = kRowsPerLane <= 4 ? 1 : kRowsPerLane <= 8 ? 2 : 4;  // as in panel_columns.cuh
   constexpr int kPeers = (kMaxClusterCtas + kGroup - 1) / kGroup;             // a lane sends to at most so many CTAs
   static_assert(kRowsPerLane % 4 == 0, "float4 items");
   static_assert(kCols == 4 || kCols == 8, "float4 rows, a power of two of sums");

@@ -1,8 +1,8 @@
 // jaxqr_driver: every kernel template without JAX, for compute-sanitizer, ncu and the measurements behind the cost
 // model.
 //
-//   jaxqr_driver check [REGIME]            all variants at their edges, against float64 on the host; or only the panels
-//                                          of one regime
+//   jaxqr_driver check [PART]              all variants at their edges, against float64 on the host; or only the panels
+//                                          of a regime, "update", "reflectors" or "tall"
 //   jaxqr_driver templates [PART PARTS]    each kernel template once, against the same: for compute-sanitizer, under
 //                                          which `check` takes hours. With numbers, every PARTS-th from PART on
 //   jaxqr_driver panel  BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER...
@@ -571,9 +571,11 @@ int64_t shared_bytes_limit() {
   return bytes;
 }
 
-int check(const std::string& regime) {
+// `part` is a regime, "update", "reflectors" or "tall"; all if it is empty.
+int check(const std::string& part) {
   int checks = 0;
   const int64_t shared_limit = shared_bytes_limit();
+  const auto wanted = [&](std::string_view name) { return part.empty() || part == name; };
   const auto check_if_possible = [&](const Kernel& kernel, const PanelShape& shape, bool has_t, bool in_place) {
     const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, shape, has_t);
     if (of_shape.mismatch != nullptr || of_shape.shared_bytes > shared_limit) return;
@@ -581,7 +583,7 @@ int check(const std::string& regime) {
     ++checks;
   };
   for (const Kernel& kernel : compiled_kernels()) {
-    if (!regime.empty() && kernel.name.regime != regime) continue;
+    if (!wanted(kernel.name.regime)) continue;
     const int64_t widest = std::min(kernel.rows, kernel.columns);
     for (int64_t rows : {kernel.rows, kernel.rows - 1, kernel.rows / 2 + 3, int64_t{5}, int64_t{1}}) {
       for (int64_t width : {widest, widest - 3, widest / 2, int64_t{17}, int64_t{1}}) {
@@ -593,99 +595,102 @@ int check(const std::string& regime) {
       }
     }
   }
-  if (!regime.empty()) {
-    std::printf("%d checks, %d failed\n", checks, failures);
-    return failures != 0;
-  }
-  for (int64_t rows : {1, 40, 64, 200, 513}) {
-    for (int64_t width : {1, 17, 32, 33, 64}) {
-      if (width > rows) continue;
-      for (int64_t columns : {1, 30, 64, 131}) {
-        for (bool transpose : {false, true}) {
-          const int64_t n = width + columns;
-          check_update({2, rows, n, 0, width, width, n}, false, true, transpose);
-          check_update({2, rows + 8, n + 8, 8, width, 8 + width, n + 8}, true, false, transpose);
-          check_update({2, rows + 3, n + 8, 3, width, 3 + width + columns / 2, 3 + n}, true, true, transpose);
-          checks += 3;
-        }
-      }
-    }
-  }
-  // On an H200, clusters of all sizes share the rows of a strip, and some shapes have none: their strips are many, or
-  // their columns do not come in whole quads.
-  for (bool transpose : {false, true}) {
-    const BlockReflectorShape shapes[] = {
-        {136, 60, 190, 0, 17, 18, 190}, {68, 260, 200, 0, 32, 32, 200}, {22, 1100, 88, 0, 8, 8, 88},
-        {2, 512, 200, 0, 64, 64, 200},  {2, 600, 160, 10, 62, 72, 160}, {2, 2050, 140, 0, 64, 64, 140},
-        {2, 4096, 100, 0, 32, 32, 100}, {2, 4100, 132, 0, 64, 64, 132}, {2, 4099, 100, 2, 17, 20, 100},
-        {2, 4101, 90, 0, 40, 40, 90},   {136, 516, 32, 0, 16, 16, 32},  {2, 300, 131, 0, 64, 64, 131},
-        {2, 700, 99, 3, 20, 23, 99},    {70, 2080, 24, 0, 8, 8, 24},    {40, 4160, 16, 0, 8, 8, 16},
-        {34, 513, 148, 0, 20, 20, 148},
-    };
-    for (const BlockReflectorShape& shape : shapes) {
-      check_update(shape, true, true, transpose);
-      check_update(shape, false, false, transpose);
-      check_update(shape, transpose, !transpose, transpose, true);
-      checks += 3;
-      for (int64_t known : {int64_t{4}, int64_t{7}, shape.width, int64_t{64}, shape.last - shape.first}) {
-        BlockReflectorShape of_identity = shape;
-        of_identity.known = known;
-        check_update(of_identity, true, !transpose, transpose);
-        ++checks;
-      }
-    }
-  }
-  for (bool large : {false, true}) {
-    for (int64_t rows : {1, 55, 56, 57, 200, 513, 1500}) {
-      for (int64_t width : {1, 8, 17, 32, 33, 64}) {
+  if (wanted("update")) {
+    for (int64_t rows : {1, 40, 64, 200, 513}) {
+      for (int64_t width : {1, 17, 32, 33, 64}) {
         if (width > rows) continue;
-        check_reflectors(rows, width, 0, {width}, large);
-        check_reflectors(rows + 5, width + 9, 5, {width}, large);
-        checks += 2;
-      }
-    }
-    // On an H200, by clusters of all sizes, and where there are most matrices by none.
-    for (int64_t width : {9, 32, 33, 64}) {
-      check_reflectors(4300, 72, 3, {width}, large, 1);
-      check_reflectors(1090, 64, 0, {width}, large, 20);
-      check_reflectors(1090, 71, 1, {width}, large, 60);
-      check_reflectors(450, 64, 0, {width}, large, 300);
-      checks += 4;
-    }
-    check_reflectors(300, 290, 7, {64, 64, 64, 64, 20}, large);
-    check_reflectors(150, 140, 1, std::vector<int64_t>(130, 1), large);
-    checks += 2;
-  }
-  const auto check_tall_if_possible = [&](const jaxqr::PanelVariant& variant, const jaxqr::LeavesShape& shape,
-                                          bool in_place) {
-    if (jaxqr::panel_variant_mismatch(variant, shape) || jaxqr::lift_shared_bytes(shape) > shared_limit) return;
-    check_tall(shape, variant, in_place);
-    ++checks;
-  };
-  const auto check_leaves = [&](const jaxqr::PanelVariant& variant, int64_t max_warps) {
-    const int64_t rows = 32 * variant.rows_per_lane, widest = std::min<int64_t>(64, variant.cols_per_warp * max_warps);
-    for (int64_t width : {widest, widest - 5, widest / 4, int64_t{1}}) {
-      const int64_t units = rows / width;
-      for (int64_t leaves : {1, 2, 5}) {
-        for (int64_t below : {leaves * units * width, leaves * units * width - 1, leaves * (units / 2) * width + 1}) {
-          check_tall_if_possible(variant, {2, width + below, width, 0, width, leaves}, false);
-          check_tall_if_possible(variant, {2, width + below + 3, width + 6, 3, width, leaves}, true);
+        for (int64_t columns : {1, 30, 64, 131}) {
+          for (bool transpose : {false, true}) {
+            const int64_t n = width + columns;
+            check_update({2, rows, n, 0, width, width, n}, false, true, transpose);
+            check_update({2, rows + 8, n + 8, 8, width, 8 + width, n + 8}, true, false, transpose);
+            check_update({2, rows + 3, n + 8, 3, width, 3 + width + columns / 2, 3 + n}, true, true, transpose);
+            checks += 3;
+          }
         }
       }
     }
-  };
+    // On an H200, clusters of all sizes share the rows of a strip, and some shapes have none: their strips are many, or
+    // their columns do not come in whole quads.
+    for (bool transpose : {false, true}) {
+      const BlockReflectorShape shapes[] = {
+          {136, 60, 190, 0, 17, 18, 190}, {68, 260, 200, 0, 32, 32, 200}, {22, 1100, 88, 0, 8, 8, 88},
+          {2, 512, 200, 0, 64, 64, 200},  {2, 600, 160, 10, 62, 72, 160}, {2, 2050, 140, 0, 64, 64, 140},
+          {2, 4096, 100, 0, 32, 32, 100}, {2, 4100, 132, 0, 64, 64, 132}, {2, 4099, 100, 2, 17, 20, 100},
+          {2, 4101, 90, 0, 40, 40, 90},   {136, 516, 32, 0, 16, 16, 32},  {2, 300, 131, 0, 64, 64, 131},
+          {2, 700, 99, 3, 20, 23, 99},    {70, 2080, 24, 0, 8, 8, 24},    {40, 4160, 16, 0, 8, 8, 16},
+          {34, 513, 148, 0, 20, 20, 148},
+      };
+      for (const BlockReflectorShape& shape : shapes) {
+        check_update(shape, true, true, transpose);
+        check_update(shape, false, false, transpose);
+        check_update(shape, transpose, !transpose, transpose, true);
+        checks += 3;
+        for (int64_t known : {int64_t{4}, int64_t{7}, shape.width, int64_t{64}, shape.last - shape.first}) {
+          BlockReflectorShape of_identity = shape;
+          of_identity.known = known;
+          check_update(of_identity, true, !transpose, transpose);
+          ++checks;
+        }
+      }
+    }
+  }
+  if (wanted("reflectors")) {
+    for (bool large : {false, true}) {
+      for (int64_t rows : {1, 55, 56, 57, 200, 513, 1500}) {
+        for (int64_t width : {1, 8, 17, 32, 33, 64}) {
+          if (width > rows) continue;
+          check_reflectors(rows, width, 0, {width}, large);
+          check_reflectors(rows + 5, width + 9, 5, {width}, large);
+          checks += 2;
+        }
+      }
+      // On an H200, by clusters of all sizes, and where there are most matrices by none.
+      for (int64_t width : {9, 32, 33, 64}) {
+        check_reflectors(4300, 72, 3, {width}, large, 1);
+        check_reflectors(1090, 64, 0, {width}, large, 20);
+        check_reflectors(1090, 71, 1, {width}, large, 60);
+        check_reflectors(450, 64, 0, {width}, large, 300);
+        checks += 4;
+      }
+      check_reflectors(300, 290, 7, {64, 64, 64, 64, 20}, large);
+      check_reflectors(150, 140, 1, std::vector<int64_t>(130, 1), large);
+      checks += 2;
+    }
+  }
+  if (wanted("tall")) {
+    const auto check_tall_if_possible = [&](const jaxqr::PanelVariant& variant, const jaxqr::LeavesShape& shape,
+                                            bool in_place) {
+      if (jaxqr::panel_variant_mismatch(variant, shape) || jaxqr::lift_shared_bytes(shape) > shared_limit) return;
+      check_tall(shape, variant, in_place);
+      ++checks;
+    };
+    const auto check_leaves = [&](const jaxqr::PanelVariant& variant, int64_t max_warps) {
+      const int64_t rows = 32 * variant.rows_per_lane,
+                    widest = std::min<int64_t>(64, variant.cols_per_warp * max_warps);
+      for (int64_t width : {widest, widest - 5, widest / 4, int64_t{1}}) {
+        const int64_t units = rows / width;
+        for (int64_t leaves : {1, 2, 5}) {
+          for (int64_t below : {leaves * units * width, leaves * units * width - 1, leaves * (units / 2) * width + 1}) {
+            check_tall_if_possible(variant, {2, width + below, width, 0, width, leaves}, false);
+            check_tall_if_possible(variant, {2, width + below + 3, width + 6, 3, width, leaves}, true);
+          }
+        }
+      }
+    };
 #define JAXQR_CHECK_LEAVES(cols_per_warp, rows_per_lane, max_warps) \
   check_leaves({cols_per_warp, rows_per_lane}, max_warps);
-  JAXQR_PANEL_VARIANTS(JAXQR_CHECK_LEAVES)
+    JAXQR_PANEL_VARIANTS(JAXQR_CHECK_LEAVES)
 #undef JAXQR_CHECK_LEAVES
-  for (int64_t rows : {64, 255, 256, 257, 1500, 5000}) {
-    for (int64_t width : {1, 20, 32, 33, 64}) {
-      for (int64_t columns : {1, 31, 32, 33, 64, 100}) {
-        for (bool hard : {false, true}) {
-          check_tall_update({2, rows, width + columns, 0, width}, false, hard);
-          check_tall_update({3, rows + 5, width + columns + 5, 5, width}, true, hard);
-          check_tall_update({1, rows + 8, width + columns + 8, 8, width}, true, hard);
-          checks += 3;
+    for (int64_t rows : {64, 255, 256, 257, 1500, 5000}) {
+      for (int64_t width : {1, 20, 32, 33, 64}) {
+        for (int64_t columns : {1, 31, 32, 33, 64, 100}) {
+          for (bool hard : {false, true}) {
+            check_tall_update({2, rows, width + columns, 0, width}, false, hard);
+            check_tall_update({3, rows + 5, width + columns + 5, 5, width}, true, hard);
+            check_tall_update({1, rows + 8, width + columns + 8, 8, width}, true, hard);
+            checks += 3;
+          }
         }
       }
     }
@@ -984,7 +989,7 @@ int sweep() {
 int usage() {
   std::fprintf(
       stderr,
-      "usage: jaxqr_driver check [REGIME] | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t "
+      "usage: jaxqr_driver check [PART] | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t "
       "REGIME NUMBER... | update BATCH M N OFFSET WIDTH [scales|remake] | ahead BATCH M N OFFSET WIDTH NEXT EARLY "
       "REGIME "
       "NUMBER... | reflectors BATCH M N WIDTH COUNT | tall BATCH M N OFFSET WIDTH LEAVES NUMBER... | tall-update BATCH "
