@@ -10,11 +10,11 @@
 // multiprocessor to an update beside it. T and V's halves are made by another kernel (reflectors.h).
 //
 // Synchronization. One mbarrier a reflector, an arrival by every lane of the warp that made it. The reflectors stay in
-// shared memory, and where that has not place for all, the last ones come where the first were: when every warp has
-// applied those to its last set, of which one more mbarrier has an arrival a warp. A warp waits for reflectors of
-// earlier sets, and with one that takes such a place for all warps' last sets to have got that far, which takes none
-// of these reflectors: places are at least so many as sets before the last turn, and columns of one turn, have
-// reflectors. Every wait ends, whatever the data are.
+// shared memory. Where it has fewer places, the last reflectors take those of the first, once all lanes of all warps
+// have read these for their last sets, of which one more mbarrier tells. Only last sets have reflectors that wait so:
+// there are as many places as reflectors before the last turn. And no set has to wait before it has got that far: there
+// are as many places as columns of a turn, so that the first reflectors are of earlier sets. So every wait ends,
+// whatever the data are.
 //
 // Resources. (kCols + 1)·kRows registers a lane for columns and x; reflectors at full height in shared memory.
 #ifndef JAXQR_FFI_PANEL_TURNS_KERNEL_CUH_
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
   const int reused = max(0, (width + kCols - 1) / kCols * kCols - places);
 
   for (int k = threadIdx.x; k < kMaxTurnsWidth; k += blockDim.x) ptx::mbarrier_init(&shared.published[k], 32);
-  if (threadIdx.x == 0) ptx::mbarrier_init(&shared.vacated, warps);
+  if (threadIdx.x == 0) ptx::mbarrier_init(&shared.vacated, blockDim.x);
   __syncthreads();
 
 #pragma unroll 1
@@ -96,10 +96,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
       ptx::mbarrier_wait_first_phase(&shared.published[k]);
       float v[kRows];
       Columns::load(v, place_of(k), lane);
-      if (k == reused - 1 && last_turn) {
-        __syncwarp();  // all lanes have read
-        if (lane == 0) ptx::mbarrier_arrive(&shared.vacated);
-      }
+      if (k == reused - 1 && last_turn) ptx::mbarrier_arrive(&shared.vacated);
       columns.template apply<kPivotRows>(v, shared.tau[k], k, lane);
     }
     const auto publish = [&](int k, const float (&v)[kRows], float tau) {
