@@ -7,16 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxqr.verify import Measures
+from jaxqr.verify import Measures, jit_reference
 
 Array = np.ndarray | jax.Array
 
 # At most this many elements at a time are held in float64.
 _CHUNK_ELEMENTS = 2**26
-
-
-# What checks a result runs a few times: trying out algorithms for its products would take longer than they do.
-jit_reference = functools.partial(jax.jit, compiler_options={"xla_gpu_autotune_level": 0})
 
 
 def explicit_measures(a: Array, q: Array, r: Array) -> Measures:

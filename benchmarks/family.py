@@ -12,7 +12,7 @@ from jax import lax
 
 import jaxqr
 from benchmarks.cases import Case
-from benchmarks.explicit import explicit_measures, jit_reference, product_errors
+from benchmarks.explicit import explicit_measures, product_errors
 from benchmarks.implementations import Implementation, chained
 from benchmarks.protocol import Protocol, measure
 from jaxqr import verify
@@ -134,7 +134,7 @@ def _check_gradient(results: Sequence[Result]) -> Report:
     return _checked(worst <= 1, worst <= 1, results, {"scaled_factor": worst})
 
 
-@jit_reference
+@verify.jit_reference
 def _exact_gradient(a: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Also the condition of R. In float64 by two Cholesky factorizations, which run by batches, as no QR there does:
     the rounding errors of the first, of κ²·2⁻⁵³, are gone after the second. ``signs`` are those of R's diagonal."""

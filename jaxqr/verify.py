@@ -85,7 +85,11 @@ def _measure_on_accelerator(a: Array, h: Array, tau: Array) -> np.ndarray:
         return np.asarray(_measure_compiled(a, h, tau))
 
 
-@jax.jit
+# What checks a result runs a few times: trying out algorithms for its products would take longer than they do.
+jit_reference = partial(jax.jit, compiler_options={"xla_gpu_autotune_level": 0})
+
+
+@jit_reference
 def _measure_compiled(a: Array, h: Array, tau: Array) -> jax.Array:
     eps, wide = float(jnp.finfo(h.dtype).eps), jnp.promote_types(h.dtype, jnp.float64)
     solve = partial(jax.lax.linalg.triangular_solve, left_side=True, unit_diagonal=True)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jaxqr
-from benchmarks.explicit import jit_reference, product_errors
+from benchmarks.explicit import product_errors
+from jaxqr.verify import jit_reference
 from tests import matrices
 from tests.gpu.tools import assert_explicit_fp32_grade, on_cpu, same_bits
 
