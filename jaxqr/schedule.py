@@ -173,6 +173,7 @@ class Schedule:
         for i, step in enumerate(self.steps):
             columns = f"{step.offset}:{step.offset + step.width}"
             update = "fused, look-ahead" if step.look_ahead else step.update or "-"
+            update += f", {step.early} early" if step.early else ""
             table.append((str(i), columns, str(step.rows), step.regime, step._kernel, update))
         widths = [max(len(row[i]) for row in table) for i in range(len(header))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]

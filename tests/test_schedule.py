@@ -230,6 +230,8 @@ def test_the_table_shows_every_step():
     assert header.split() == ["step", "columns", "rows", "regime", "variant", "update"]
     assert len(rows) == len(schedule.steps)
     assert rows[-1].split()[1] == f"{schedule.steps[-1].offset}:300"
+    ahead = schedule_for(1024, 1024, 60, "H200")
+    assert str(ahead).splitlines()[2].endswith(f"fused, look-ahead, {ahead.steps[0].early} early")
 
 
 @pytest.mark.parametrize(

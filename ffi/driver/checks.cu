@@ -1,134 +1,29 @@
-// jaxqr_driver: every kernel template without JAX, for compute-sanitizer, ncu and the measurements behind the cost
-// model.
-//
-//   jaxqr_driver check [PART]              all variants at their edges, against float64 on the host; or only the panels
-//                                          of a regime, "update", "reflectors" or "tall"
-//   jaxqr_driver templates [PART PARTS]    each kernel template once, against the same: for compute-sanitizer, under
-//                                          which `check` takes hours. With numbers, every PARTS-th from PART on
-//   jaxqr_driver panel  BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER...
-//                                          microseconds of one panel launch by the kernel of that name
-//   jaxqr_driver update BATCH M N OFFSET WIDTH [scales|remake]
-//                                          microseconds of one update of all columns right of the panel; with
-//                                          `scales` one that makes the columns' scales too, with `remake` one that
-//                                          makes those for the next update
-//   jaxqr_driver reflectors BATCH M N WIDTH COUNT
-//                                          microseconds to make COUNT block reflectors in one launch
-//   jaxqr_driver ahead BATCH M N OFFSET WIDTH NEXT EARLY REGIME NUMBER...
-//                                          microseconds of an update and the panel of NEXT columns after it: one after
-//                                          the other, and with look-ahead; both replayed from a graph
-//   jaxqr_driver tall BATCH M N OFFSET WIDTH LEAVES NUMBER...
-//                                          microseconds of a tall panel's leaves by the CTA kernel of that name, of
-//                                          their stack, and of the lift
-//   jaxqr_driver tall-update BATCH M N OFFSET WIDTH
-//                                          microseconds of the update of all columns right of a tall panel
-//   jaxqr_driver sweep                     all kernels of the cost model over rows, widths and batches, as the CSV that
-//                                          `python -m benchmarks fit` reads; about a minute
-//
-// Exit status 0, 1 if a check failed, 2 on wrong usage.
-#include <cuda_runtime.h>
-
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <random>
-#include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
-#include "block_reflector.h"
-#include "cluster_panel.h"
-#include "cluster_variants.h"
-#include "look_ahead.h"
-#include "panel.h"
-#include "panel_variants.h"
-#include "reflector_halves.h"
-#include "reflectors.h"
-#include "regimes.h"
-#include "scales.h"
-#include "tall.h"
-#include "tall_update.h"
-#include "tiny_variants.h"
+#include "../block_reflector.h"
+#include "../cluster_panel.h"
+#include "../regimes.h"
+#include "../scales.h"
+#include "../tall.h"
+#include "../tall_update.h"
+#include "checks.h"
+#include "compiled_kernels.h"
+#include "device.h"
 
+namespace driver {
 namespace {
 
 using jaxqr::BlockReflectorShape;
 using jaxqr::PanelKernel;
 using jaxqr::PanelKernelName;
 using jaxqr::PanelShape;
-
-void require(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-#define REQUIRE(call) require(call, #call)
-
-// A compiled kernel, and the largest panel that it takes.
-struct Kernel {
-  PanelKernelName name;
-  int64_t rows, columns;
-};
-
-std::vector<Kernel> compiled_kernels() {
-  std::vector<Kernel> kernels;
-#define JAXQR_TINY(column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane)               \
-  kernels.push_back({{"tiny", {column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane}}, \
-                     (row_lanes) * (warps) * (rows_per_lane),                                  \
-                     (column_lanes) * (cols_per_lane)});
-  // Panels whose columns the warps hold, and those that they take in turns.
-#define JAXQR_CTA(cols_per_warp, rows_per_lane, max_warps)                                       \
-  for (int64_t columns = (cols_per_warp) * (max_warps);; columns = jaxqr::kMaxTurnsWidth) {      \
-    kernels.push_back({{"cta", {cols_per_warp, rows_per_lane}}, 32 * (rows_per_lane), columns}); \
-    if (columns >= jaxqr::kMaxTurnsWidth) break;                                                 \
-  }
-#define JAXQR_CLUSTER(rows_per_lane, cols_per_lane, max_warps)                                                \
-  for (int64_t ctas : {2, 4, 8, 16}) {                                                                        \
-    const int64_t columns = (cols_per_lane) * (max_warps);                                                    \
-    kernels.push_back(                                                                                        \
-        {{"cluster", {rows_per_lane, cols_per_lane, ctas}}, columns + 32 * (rows_per_lane) * ctas, columns}); \
-  }
-  JAXQR_TINY_VARIANTS(JAXQR_TINY)
-  JAXQR_PANEL_VARIANTS(JAXQR_CTA)
-  JAXQR_CLUSTER_VARIANTS(JAXQR_CLUSTER)
-#undef JAXQR_TINY
-#undef JAXQR_CTA
-#undef JAXQR_CLUSTER
-  return kernels;
-}
-
-template <typename T>
-class DeviceArray {
- public:
-  explicit DeviceArray(size_t count) : count_(count) {
-    REQUIRE(cudaMalloc(&data_, std::max<size_t>(count, 1) * sizeof(T)));
-  }
-  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
-    REQUIRE(cudaMemcpy(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  ~DeviceArray() { cudaFree(data_); }
-  DeviceArray(DeviceArray&& other) : count_(other.count_), data_(std::exchange(other.data_, nullptr)) {}
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  T* get() const { return data_; }
-  std::vector<T> host() const {
-    std::vector<T> values(count_);
-    REQUIRE(cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return values;
-  }
-
- private:
-  size_t count_;
-  T* data_ = nullptr;
-};
-using DeviceFloats = DeviceArray<float>;
-using DeviceHalves = DeviceArray<__half>;
-
-// Elements of a panel's halves, over the batch.
-size_t halves_count(const PanelShape& s) { return s.batch * (s.m - s.offset) * 2 * jaxqr::reflector_pitch(s.width); }
 
 std::vector<float> random_floats(size_t count, unsigned seed) {
   std::mt19937 generator(seed);
@@ -138,7 +33,6 @@ std::vector<float> random_floats(size_t count, unsigned seed) {
   return values;
 }
 
-const float kPoison = std::numeric_limits<float>::quiet_NaN();
 int failures = 0;
 
 void report(bool good, const std::string& what, double factor, double t_error) {
@@ -493,27 +387,6 @@ void reflections(int64_t batch, int64_t m, int64_t n, int64_t k, std::vector<flo
   }
 }
 
-struct Reflectors {
-  std::vector<DeviceFloats> t;
-  std::vector<DeviceHalves> halves;
-  std::vector<jaxqr::ReflectorBlock> blocks;
-};
-
-// Room for blocks of these widths from `offset` on.
-Reflectors room_for_reflectors(int64_t batch, int64_t m, int64_t offset, const std::vector<int64_t>& widths) {
-  Reflectors result;
-  result.t.reserve(widths.size());
-  result.halves.reserve(widths.size());
-  for (int64_t width : widths) {
-    result.t.emplace_back(std::vector<float>(batch * width * width, kPoison));
-    result.halves.emplace_back(
-        std::vector<__half>(batch * (m - offset) * 2 * jaxqr::reflector_pitch(width), __float2half(kPoison)));
-    result.blocks.push_back({result.t.back().get(), result.halves.back().get(), offset, width});
-    offset += width;
-  }
-  return result;
-}
-
 // `large`: one column's entries reach far beyond the range of halves.
 void check_reflectors(int64_t m, int64_t n, int64_t offset, const std::vector<int64_t>& widths, bool large,
                       int64_t batch = 3) {
@@ -564,14 +437,8 @@ void check_reflectors(int64_t m, int64_t n, int64_t offset, const std::vector<in
   report(v_error <= 1.0 && t_error < 300, what, v_error, t_error);
 }
 
-// Shared memory that the device offers to one CTA.
-int64_t shared_bytes_limit() {
-  int bytes;
-  REQUIRE(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-  return bytes;
-}
+}  // namespace
 
-// `part` is a regime, "update", "reflectors" or "tall"; all if it is empty.
 int check(const std::string& part) {
   int checks = 0;
   const int64_t shared_limit = shared_bytes_limit();
@@ -699,7 +566,6 @@ int check(const std::string& part) {
   return failures != 0;
 }
 
-// Each template once, on all rows that it holds, as far as the device has room for it.
 int templates(int64_t part, int64_t parts) {
   const int64_t shared_limit = shared_bytes_limit();
   std::vector<std::function<void()>> checks;
@@ -752,294 +618,4 @@ int templates(int64_t part, int64_t parts) {
   return failures != 0;
 }
 
-// A number in [-1, 1) that looks random, different for each index.
-__device__ float scrambled(int64_t index) {
-  uint64_t bits = index * 0x9e3779b97f4a7c15u;
-  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
-  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
-  return static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f;
-}
-
-__global__ void fill(float* data, int64_t count) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x)
-    data[i] = scrambled(i);
-}
-
-__global__ void fill_halves(__half* data, int64_t count) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x)
-    data[i] = __float2half(0.05f * jaxqr::kReflectorScale * scrambled(i));
-}
-
-// Median microseconds of a call, from groups of back-to-back launches: fewer groups where a call takes long.
-template <typename Launch>
-double microseconds(Launch launch, cudaStream_t stream = nullptr) {
-  constexpr int kGroups = 5, kLaunches = 8;
-  constexpr double kEnough = 20e3;  // microseconds of all groups
-  cudaEvent_t start, stop;
-  REQUIRE(cudaEventCreate(&start));
-  REQUIRE(cudaEventCreate(&stop));
-  std::vector<double> times;
-  double measured = 0.0;
-  for (int group = 0; group <= kGroups && measured < kEnough; ++group) {  // the first one warms up
-    REQUIRE(cudaEventRecord(start, stream));
-    for (int i = 0; i < kLaunches; ++i) REQUIRE(launch());
-    REQUIRE(cudaEventRecord(stop, stream));
-    REQUIRE(cudaEventSynchronize(stop));
-    float milliseconds;
-    REQUIRE(cudaEventElapsedTime(&milliseconds, start, stop));
-    if (group == 0) continue;
-    times.push_back(1000.0 * milliseconds / kLaunches);
-    measured += 1000.0 * milliseconds;
-  }
-  REQUIRE(cudaEventDestroy(start));
-  REQUIRE(cudaEventDestroy(stop));
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
-}
-
-double time_panel(const PanelKernelName& name, const PanelShape& s, bool has_t) {
-  const int64_t size = s.batch * s.m * s.n;
-  const DeviceFloats a(size), h(size), tau(s.batch * s.width), t(has_t ? s.batch * s.width * s.width : 0);
-  const DeviceHalves halves(has_t ? halves_count(s) : 0);
-  const PanelKernel kernel = jaxqr::panel_kernel(name, s, has_t);
-  fill<<<1024, 256>>>(a.get(), size);
-  return microseconds(
-      [&] { return kernel.launch(a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(), nullptr); });
-}
-
-double time_lift(const jaxqr::LeavesShape& s) {
-  const DeviceFloats h(s.batch * s.m * s.n), tau(s.batch * s.leaves * s.width),
-      stack(s.batch * s.stack_rows() * s.width);
-  fill<<<1024, 256>>>(h.get(), s.batch * s.m * s.n);
-  fill<<<1024, 256>>>(tau.get(), s.batch * s.leaves * s.width);
-  fill<<<1024, 256>>>(stack.get(), s.batch * s.stack_rows() * s.width);
-  return microseconds([&] { return jaxqr::launch_lift(s, h.get(), tau.get(), stack.get(), nullptr); });
-}
-
-int time_tall(const jaxqr::LeavesShape& s, const jaxqr::PanelVariant& variant) {
-  if (const char* reason = jaxqr::panel_variant_mismatch(variant, s)) {
-    std::fprintf(stderr, "%s\n", reason);
-    return 2;
-  }
-  const int64_t size = s.batch * s.m * s.n;
-  const DeviceFloats a(size), h(size), tau(s.batch * s.leaves * s.width), stack(s.batch * s.stack_rows() * s.width);
-  fill<<<1024, 256>>>(a.get(), size);
-  const double leaves =
-      microseconds([&] { return jaxqr::launch_panel_leaves(variant, s, a.get(), h.get(), tau.get(), nullptr); });
-  const double stacking = microseconds([&] { return jaxqr::launch_stack(s, a.get(), h.get(), stack.get(), nullptr); });
-  std::printf("leaves %.2f, stack %.2f, lift %.2f\n", leaves, stacking, time_lift(s));
-  return 0;
-}
-
-double time_tall_update(const jaxqr::TallUpdateShape& s) {
-  const int64_t size = s.batch * s.m * s.n;
-  const DeviceFloats h(size), tau(s.batch * s.width), workspace(s.batch * s.workspace());
-  fill<<<1024, 256>>>(h.get(), size);
-  REQUIRE(cudaMemset(tau.get(), 0, s.batch * s.width * sizeof(float)));  // or else C would grow
-  return microseconds(
-      [&] { return jaxqr::launch_tall_update(s, h.get(), tau.get(), workspace.get(), h.get(), nullptr); });
-}
-
-double time_update(const BlockReflectorShape& s, bool make_scales, bool remake_scales) {
-  const int64_t size = s.batch * s.m * s.n;
-  const DeviceFloats a(size), h(size), t(s.batch * s.width * s.width), scales(s.batch * s.n);
-  const size_t parts = s.batch * (s.m - s.offset) * 2 * jaxqr::reflector_pitch(s.width);
-  const DeviceHalves halves(parts);
-  fill<<<1024, 256>>>(a.get(), size);
-  fill<<<1024, 256>>>(t.get(), s.batch * s.width * s.width);
-  fill_halves<<<1024, 256>>>(halves.get(), parts);
-  const auto update = [&](bool make_scales) {
-    return jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), make_scales,
-                                         remake_scales, a.get(), nullptr);
-  };
-  REQUIRE(update(true));
-  return microseconds([&] { return update(make_scales); });
-}
-
-double time_reflectors(int64_t batch, int64_t m, int64_t n, int64_t width, int64_t count) {
-  const int64_t k = width * count;
-  const DeviceFloats h(batch * m * n), tau(batch * k);
-  fill<<<1024, 256>>>(h.get(), batch * m * n);
-  fill<<<1024, 256>>>(tau.get(), batch * k);
-  const Reflectors result = room_for_reflectors(batch, m, 0, std::vector<int64_t>(count, width));
-  return microseconds(
-      [&] { return jaxqr::launch_reflectors({batch, m, n, 0, k}, result.blocks, h.get(), tau.get(), nullptr); });
-}
-
-// Microseconds of what `enqueue` puts on a stream, replayed from a graph of several of it.
-double graph_microseconds(const jaxqr::Enqueue& enqueue) {
-  constexpr int kTimes = 4;
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t program;
-  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  REQUIRE(cudaDeviceSynchronize());
-  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < kTimes; ++i) REQUIRE(enqueue(stream));
-  REQUIRE(cudaStreamEndCapture(stream, &graph));
-  REQUIRE(cudaGraphInstantiate(&program, graph, 0));
-  const double result = microseconds([&] { return cudaGraphLaunch(program, stream); }, stream) / kTimes;
-  REQUIRE(cudaGraphExecDestroy(program));
-  REQUIRE(cudaGraphDestroy(graph));
-  REQUIRE(cudaStreamDestroy(stream));
-  return result;
-}
-
-int time_ahead(const BlockReflectorShape& s, int64_t next_width, int64_t early, const PanelKernelName& name) {
-  const PanelShape next{s.batch, s.m, s.n, s.first, next_width};
-  const PanelKernel kernel = jaxqr::panel_kernel(name, next, true);
-  if (kernel.mismatch != nullptr) {
-    std::fprintf(stderr, "%s\n", kernel.mismatch);
-    return 2;
-  }
-  const int64_t size = s.batch * s.m * s.n;
-  const DeviceFloats a(size), h(size), t(s.batch * s.width * s.width), scales(s.batch * s.n), tau(s.batch * next_width),
-      next_t(s.batch * next_width * next_width);
-  const size_t parts = s.batch * (s.m - s.offset) * 2 * jaxqr::reflector_pitch(s.width);
-  const DeviceHalves halves(parts), next_halves(halves_count(next));
-  fill<<<1024, 256>>>(a.get(), size);
-  fill<<<1024, 256>>>(t.get(), s.batch * s.width * s.width);
-  fill_halves<<<1024, 256>>>(halves.get(), parts);
-  const jaxqr::Enqueue panel = [&](cudaStream_t stream) {
-    return kernel.launch(h.get(), h.get(), tau.get(), next_t.get(), next_halves.get(), stream);
-  };
-  REQUIRE(jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), true, false, a.get(),
-                                        nullptr));
-  const double in_turn = graph_microseconds([&](cudaStream_t stream) {
-    const cudaError_t error = jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(),
-                                                            false, false, a.get(), stream);
-    return error != cudaSuccess ? error : panel(stream);
-  });
-  const double ahead = graph_microseconds([&](cudaStream_t stream) {
-    return jaxqr::launch_look_ahead(s, next_width, early, panel, h.get(), halves.get(), t.get(), scales.get(), false,
-                                    a.get(), stream);
-  });
-  std::printf("in turn %.2f, look-ahead %.2f\n", in_turn, ahead);
-  return 0;
-}
-
-// Times to fit the cost model in jaxqr/_kernels.py to. Panels have T where their own kernel makes it; the columns are
-// those that an update works on, and the batch of a lift is its blocks, whose rows it says.
-int sweep() {
-  constexpr int64_t kMostFloats = int64_t{1} << 27;
-  const int64_t shared_limit = shared_bytes_limit();
-  cudaDeviceProp properties;
-  REQUIRE(cudaGetDeviceProperties(&properties, 0));
-  std::printf("# %s\nkernel,rows,width,t,columns,batch,microseconds\n", properties.name);
-  const auto line = [](const std::string& kernel, int64_t rows, int64_t width, bool has_t, int64_t columns,
-                       int64_t batch, double time) {
-    std::printf("%s,%d,%d,%d,%d,%d,%.2f\n", kernel.c_str(), int(rows), int(width), int(has_t), int(columns), int(batch),
-                time);
-  };
-
-  const auto panels = [&](const Kernel& kernel, int64_t rows, int64_t width, int64_t batch) {
-    const bool cluster = kernel.name.regime == "cluster";
-    const PanelShape s{batch, rows, width, 0, width};
-    if (width > rows || batch * rows * width > kMostFloats) return;
-    const std::vector<int64_t>& v = kernel.name.variant;
-    const bool makes_t = cluster ? width <= jaxqr::kMaxClusterTWidth
-                                 : kernel.name.regime == "cta" && jaxqr::panel_makes_t({v[0], v[1]}, width);
-    for (bool has_t : {false, true}) {
-      if (has_t && !makes_t) continue;
-      const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, s, has_t);
-      if (of_shape.mismatch != nullptr || of_shape.shared_bytes > shared_limit) continue;
-      line(jaxqr::text_of(kernel.name), rows, width, has_t, 0, batch, time_panel(kernel.name, s, has_t));
-    }
-  };
-  for (const Kernel& kernel : compiled_kernels()) {
-    const bool tiny = kernel.name.regime == "tiny", cluster = kernel.name.regime == "cluster";
-    if (cluster && properties.major < 9) continue;
-    const std::vector<int64_t> batches = tiny      ? std::vector<int64_t>{1, 132, 640, 2640, 10560, 42240}
-                                         : cluster ? std::vector<int64_t>{1, 4, 16, 33, 66, 132}
-                                                   : std::vector<int64_t>{1, 60, 132, 264, 640, 1320, 2640};
-    for (int64_t width : {4, 8, 16, 24, 32, 48, 64, 96, 128}) {
-      if (width > kernel.columns) continue;
-      const int64_t most = cluster ? kernel.rows - kernel.columns + width : kernel.rows;
-      for (int64_t rows : {most, most / 2 + 1})
-        for (int64_t batch : batches) panels(kernel, rows, width, batch);
-    }
-  }
-
-  for (int64_t width : {8, 16, 32, 48, 64}) {
-    for (int64_t rows : {64, 128, 256, 512, 1024, 2048, 4096, 8192}) {
-      for (int64_t batch : {1, 4, 16, 60, 132, 640, 2640}) {
-        if (batch * rows * width <= kMostFloats)
-          line("reflectors", rows, width, true, 0, batch, time_reflectors(batch, rows, width, width, 1));
-        for (int64_t columns : {32, 64, 192, 193, 448, 960, 3968}) {
-          const int64_t n = width + columns;
-          if (batch * rows * n > kMostFloats) continue;
-          line("update", rows, width, true, columns, batch,
-               time_update({batch, rows, n, 0, width, width, n}, false, false));
-        }
-      }
-    }
-  }
-
-  for (int64_t width : {16, 32, 64}) {
-    for (int64_t rows : {128, 256, 512, 1024}) {
-      for (int64_t leaves : {2, 33, 132, 264, 528, 1056}) {
-        const jaxqr::LeavesShape s{1, width + leaves * rows, width, 0, width, leaves};
-        if (jaxqr::lift_shared_bytes(s) <= shared_limit) line("lift", rows, width, false, 0, leaves, time_lift(s));
-      }
-    }
-  }
-  return 0;
-}
-
-int usage() {
-  std::fprintf(
-      stderr,
-      "usage: jaxqr_driver check [PART] | templates [PART PARTS] | sweep | panel BATCH M N OFFSET WIDTH t|no-t "
-      "REGIME NUMBER... | update BATCH M N OFFSET WIDTH [scales|remake] | ahead BATCH M N OFFSET WIDTH NEXT EARLY "
-      "REGIME "
-      "NUMBER... | reflectors BATCH M N WIDTH COUNT | tall BATCH M N OFFSET WIDTH LEAVES NUMBER... | tall-update BATCH "
-      "M N OFFSET WIDTH\n");
-  return 2;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::string mode = argc > 1 ? argv[1] : "";
-  const auto number = [&](int i) { return std::atoll(argv[i]); };
-  if (mode == "check" && argc <= 3) return check(argc == 3 ? argv[2] : "");
-  if (mode == "templates" && argc == 2) return templates(0, 1);
-  if (mode == "templates" && argc == 4 && number(3) > 0) return templates(number(2), number(3));
-  if (mode == "sweep" && argc == 2) return sweep();
-  if (mode == "panel" && argc > 9) {
-    const PanelShape shape{number(2), number(3), number(4), number(5), number(6)};
-    const bool has_t = std::string(argv[7]) == "t";
-    PanelKernelName name{argv[8], {}};
-    for (int i = 9; i < argc; ++i) name.variant.push_back(number(i));
-    if (const char* reason = jaxqr::panel_kernel(name, shape, has_t).mismatch) {
-      std::fprintf(stderr, "%s\n", reason);
-      return 2;
-    }
-    std::printf("%.2f\n", time_panel(name, shape, has_t));
-    return 0;
-  }
-  if (mode == "update" && argc >= 7) {
-    const int64_t offset = number(5), width = number(6), n = number(4);
-    const std::string scales = argc == 8 ? argv[7] : "";
-    std::printf("%.2f\n", time_update({number(2), number(3), n, offset, width, offset + width, n}, scales == "scales",
-                                      scales == "remake"));
-    return 0;
-  }
-  if (mode == "ahead" && argc > 10) {
-    const int64_t n = number(4), offset = number(5), width = number(6);
-    PanelKernelName name{argv[9], {}};
-    for (int i = 10; i < argc; ++i) name.variant.push_back(number(i));
-    return time_ahead({number(2), number(3), n, offset, width, offset + width, n}, number(7), number(8), name);
-  }
-  if (mode == "tall" && argc == 10)
-    return time_tall({number(2), number(3), number(4), number(5), number(6), number(7)}, {number(8), number(9)});
-  if (mode == "tall-update" && argc == 7) {
-    std::printf("%.2f\n", time_tall_update({number(2), number(3), number(4), number(5), number(6)}));
-    return 0;
-  }
-  if (mode == "reflectors" && argc == 7) {
-    std::printf("%.2f\n", time_reflectors(number(2), number(3), number(4), number(5), number(6)));
-    return 0;
-  }
-  return usage();
-}
+}  // namespace driver
