@@ -229,9 +229,9 @@ inline xla::ffi::Error check_look_ahead(const Matrices& h_in, const Halves& halv
                                         const Halves& next_halves, int64_t offset, int64_t width, int64_t early,
                                         LookAheadShape* shape) {
   const std::string target = "jaxqr_look_ahead";
+  *shape = {offset + width, h_in.dimensions()[2], tau.dimensions()[1]};
   if (early < 0)
     return xla::ffi::Error::InvalidArgument(target + ": early = " + std::to_string(early) + ", expected at least 0");
-  *shape = {offset + width, h_in.dimensions()[2], tau.dimensions()[1]};
   if (auto error = check_block_reflector(target, h_in, halves, t, operands, h_out, scales_out, offset, width,
                                          shape->first, shape->last);
       error.failure())
