@@ -1,6 +1,8 @@
 // Reference handler of jaxqr_block_reflector on the CPU.
+
 #include "block_reflector_cpu.h"
 
+#include "bindings.h"
 #include "handlers.h"
 #include "ieee_scope.h"
 #include "shapes.h"
@@ -29,19 +31,4 @@ xla::ffi::Error block_reflector(Matrices h_in, Halves halves, Matrices t, xla::f
 }  // namespace jaxqr
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cpu, jaxqr::block_reflector,
-                              xla::ffi::Ffi::Bind()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Halves>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .RemainingArgs()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<int64_t>("width")
-                                  .Attr<int64_t>("first")
-                                  .Attr<int64_t>("last")
-                                  .Attr<int64_t>("known")
-                                  .Attr<bool>("transpose")
-                                  .Attr<bool>("has_scales")
-                                  .Attr<bool>("has_src")
-                                  .Attr<bool>("remake_scales"));
+                              jaxqr::bind_block_reflector(xla::ffi::Ffi::Bind()));

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bindings.h"
 #include "block_reflector.h"
 #include "handlers.h"
 #include "look_ahead.h"
@@ -263,115 +264,18 @@ ffi::Error steps(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi
 }  // namespace
 }  // namespace jaxqr
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cuda, jaxqr::panel,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Halves>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<int64_t>("width")
-                                  .Attr<std::string_view>("regime")
-                                  .Attr<ffi::Span<const int64_t>>("variant")
-                                  .Attr<bool>("in_place"),
-                              {ffi::Traits::kCmdBufferCompatible});
+// Launches go to XLA's stream, and may be captured.
+#define JAXQR_DEFINE_CUDA_HANDLER(name)                                                                        \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_##name##_cuda, jaxqr::name,                                              \
+                                jaxqr::bind_##name(ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>()), \
+                                {ffi::Traits::kCmdBufferCompatible})
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_leaves_cuda, jaxqr::leaves,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<ffi::Span<const int64_t>>("variant")
-                                  .Attr<bool>("in_place"),
-                              {ffi::Traits::kCmdBufferCompatible});
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_lift_cuda, jaxqr::lift,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Attr<int64_t>("offset"),
-                              {ffi::Traits::kCmdBufferCompatible});
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_tall_update_cuda, jaxqr::tall_update,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Vectors>()
-                                  .RemainingArgs()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<bool>("has_src"),
-                              {ffi::Traits::kCmdBufferCompatible});
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_reflectors_cuda, jaxqr::reflectors,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Vectors>()
-                                  .RemainingRets()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<int64_t>("first"),
-                              {ffi::Traits::kCmdBufferCompatible});
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_block_reflector_cuda, jaxqr::block_reflector,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Halves>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .RemainingArgs()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<int64_t>("width")
-                                  .Attr<int64_t>("first")
-                                  .Attr<int64_t>("last")
-                                  .Attr<int64_t>("known")
-                                  .Attr<bool>("transpose")
-                                  .Attr<bool>("has_scales")
-                                  .Attr<bool>("has_src")
-                                  .Attr<bool>("remake_scales"),
-                              {ffi::Traits::kCmdBufferCompatible});
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_look_ahead_cuda, jaxqr::look_ahead,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Halves>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .RemainingArgs()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Halves>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<int64_t>("width")
-                                  .Attr<int64_t>("early")
-                                  .Attr<std::string_view>("regime")
-                                  .Attr<ffi::Span<const int64_t>>("variant")
-                                  .Attr<bool>("has_scales")
-                                  .Attr<bool>("has_src"),
-                              {ffi::Traits::kCmdBufferCompatible});
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_steps_cuda, jaxqr::steps,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .RemainingRets()
-                                  .Attr<ffi::Span<const int64_t>>("widths")
-                                  .Attr<std::string_view>("kernels")
-                                  .Attr<bool>("in_place")
-                                  .Attr<bool>("keep"),
-                              {ffi::Traits::kCmdBufferCompatible});
+JAXQR_DEFINE_CUDA_HANDLER(panel);
+JAXQR_DEFINE_CUDA_HANDLER(leaves);
+JAXQR_DEFINE_CUDA_HANDLER(lift);
+JAXQR_DEFINE_CUDA_HANDLER(tall_update);
+JAXQR_DEFINE_CUDA_HANDLER(reflectors);
+JAXQR_DEFINE_CUDA_HANDLER(block_reflector);
+JAXQR_DEFINE_CUDA_HANDLER(look_ahead);
+JAXQR_DEFINE_CUDA_HANDLER(steps);
+#undef JAXQR_DEFINE_CUDA_HANDLER

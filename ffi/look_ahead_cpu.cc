@@ -1,6 +1,7 @@
 // Reference handler of jaxqr_look_ahead on the CPU: the update, and then the next panel.
 #include <string_view>
 
+#include "bindings.h"
 #include "block_reflector_cpu.h"
 #include "handlers.h"
 #include "ieee_scope.h"
@@ -34,21 +35,4 @@ xla::ffi::Error look_ahead(Matrices h_in, Halves halves, Matrices t, xla::ffi::R
 }  // namespace
 }  // namespace jaxqr
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_look_ahead_cpu, jaxqr::look_ahead,
-                              xla::ffi::Ffi::Bind()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Halves>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .RemainingArgs()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Halves>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<int64_t>("width")
-                                  .Attr<int64_t>("early")
-                                  .Attr<std::string_view>("regime")
-                                  .Attr<xla::ffi::Span<const int64_t>>("variant")
-                                  .Attr<bool>("has_scales")
-                                  .Attr<bool>("has_src"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_look_ahead_cpu, jaxqr::look_ahead, jaxqr::bind_look_ahead(xla::ffi::Ffi::Bind()));

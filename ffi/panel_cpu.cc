@@ -1,9 +1,11 @@
 // Reference handler of jaxqr_panel on the CPU.
+
 #include "panel_cpu.h"
 
 #include <algorithm>
 #include <string_view>
 
+#include "bindings.h"
 #include "handlers.h"
 #include "ieee_scope.h"
 #include "shapes.h"
@@ -28,15 +30,4 @@ xla::ffi::Error panel(Matrices src, xla::ffi::Result<Matrices> h, xla::ffi::Resu
 }  // namespace
 }  // namespace jaxqr
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cpu, jaxqr::panel,
-                              xla::ffi::Ffi::Bind()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Halves>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<int64_t>("width")
-                                  .Attr<std::string_view>("regime")
-                                  .Attr<xla::ffi::Span<const int64_t>>("variant")
-                                  .Attr<bool>("in_place"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_panel_cpu, jaxqr::panel, jaxqr::bind_panel(xla::ffi::Ffi::Bind()));

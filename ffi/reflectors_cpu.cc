@@ -1,4 +1,5 @@
 // Reference handler of jaxqr_reflectors on the CPU: LAPACK's larft, in float64, written for clarity.
+
 #include "reflectors_cpu.h"
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bindings.h"
 #include "handlers.h"
 #include "ieee_scope.h"
 #include "shapes.h"
@@ -52,10 +54,4 @@ xla::ffi::Error reflectors(Matrices h, Vectors tau, xla::ffi::RemainingRets resu
 }  // namespace
 }  // namespace jaxqr
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_reflectors_cpu, jaxqr::reflectors,
-                              xla::ffi::Ffi::Bind()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Vectors>()
-                                  .RemainingRets()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<int64_t>("first"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_reflectors_cpu, jaxqr::reflectors, jaxqr::bind_reflectors(xla::ffi::Ffi::Bind()));

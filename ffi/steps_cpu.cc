@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "bindings.h"
 #include "block_reflector_cpu.h"
 #include "handlers.h"
 #include "ieee_scope.h"
@@ -39,13 +40,4 @@ xla::ffi::Error steps(Matrices src, xla::ffi::Result<Matrices> h, xla::ffi::Resu
 }  // namespace
 }  // namespace jaxqr
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_steps_cpu, jaxqr::steps,
-                              xla::ffi::Ffi::Bind()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .RemainingRets()
-                                  .Attr<xla::ffi::Span<const int64_t>>("widths")
-                                  .Attr<std::string_view>("kernels")
-                                  .Attr<bool>("in_place")
-                                  .Attr<bool>("keep"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_steps_cpu, jaxqr::steps, jaxqr::bind_steps(xla::ffi::Ffi::Bind()));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bindings.h"
 #include "handlers.h"
 #include "householder_cpu.h"
 #include "ieee_scope.h"
@@ -88,20 +89,5 @@ xla::ffi::Error lift(Matrices h, Matrices tau, Matrices stack, xla::ffi::Result<
 }  // namespace
 }  // namespace jaxqr
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_leaves_cpu, jaxqr::leaves,
-                              xla::ffi::Ffi::Bind()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<xla::ffi::Span<const int64_t>>("variant")
-                                  .Attr<bool>("in_place"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_lift_cpu, jaxqr::lift,
-                              xla::ffi::Ffi::Bind()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Attr<int64_t>("offset"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_leaves_cpu, jaxqr::leaves, jaxqr::bind_leaves(xla::ffi::Ffi::Bind()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_lift_cpu, jaxqr::lift, jaxqr::bind_lift(xla::ffi::Ffi::Bind()));

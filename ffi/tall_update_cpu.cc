@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "bindings.h"
 #include "handlers.h"
 #include "householder_cpu.h"
 #include "ieee_scope.h"
@@ -48,11 +49,4 @@ xla::ffi::Error tall_update(Matrices h, Vectors tau, xla::ffi::RemainingArgs res
 }  // namespace jaxqr
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxqr_tall_update_cpu, jaxqr::tall_update,
-                              xla::ffi::Ffi::Bind()
-                                  .Arg<jaxqr::Matrices>()
-                                  .Arg<jaxqr::Vectors>()
-                                  .RemainingArgs()
-                                  .Ret<jaxqr::Matrices>()
-                                  .Ret<jaxqr::Vectors>()
-                                  .Attr<int64_t>("offset")
-                                  .Attr<bool>("has_src"));
+                              jaxqr::bind_tall_update(xla::ffi::Ffi::Bind()));
