@@ -29,7 +29,7 @@ std::vector<PanelKernelName> kernel_names(std::string_view texts);
 // One panel's kernel.
 struct PanelKernel {
   const char* mismatch;  // why it cannot factor the panel, or nullptr if it can; then the rest holds
-  int64_t shared_bytes;  // dynamic shared memory of a CTA
+  int64_t shared_bytes;  // dynamic shared memory that a CTA takes at the least
   // As launch_panel in panel.h; `t` and `halves` are null unless T is wanted.
   std::function<cudaError_t(const float* src, float* h, float* tau, float* t, __half* halves, cudaStream_t stream)>
       launch;

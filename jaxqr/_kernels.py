@@ -139,23 +139,21 @@ class CtaKernel:
     def makes_t(self, width: int) -> bool:
         return _NARROW_REFLECTORS < width <= min(self._one_turn, MAX_FUSED_WIDTH)
 
-    def _shared_bytes(self, panel: Panel, device: Device) -> int:
-        """Scalars and barriers of the widest panel, whole warps' reflectors at full height, and for T a square."""
+    def _shared_bytes(self, panel: Panel) -> int:
+        """Scalars and barriers of the widest panel, whole warps' reflectors at full height, and for T a square. In
+        turns at least the reflectors of one turn, and of those before the last."""
         columns, one_turn = self.cols_per_warp * math.ceil(panel.width / self.cols_per_warp), self._one_turn
-        one_reflector = 4 * self.rows
-        if panel.width > one_turn:  # as many reflectors as there is place for, and at least those of one turn
-            scalars = 16 * _MAX_TURNS_WIDTH + 16
-            places = min(columns, (device.shared_bytes - scalars) // one_reflector)
-            return scalars + max(places, one_turn, columns - one_turn) * one_reflector
+        if panel.width > one_turn:
+            return 16 * _MAX_TURNS_WIDTH + 16 + 4 * self.rows * max(one_turn, columns - one_turn)
         products = 4 * MAX_FUSED_WIDTH**2 if panel.with_reflectors and self.makes_t(panel.width) else 0
-        return self.max_warps * (16 * self.cols_per_warp + 8) + columns * one_reflector + products
+        return self.max_warps * (16 * self.cols_per_warp + 8) + 4 * self.rows * columns + products
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
             panel.rows <= self.rows
             and panel.width <= self.columns
             and not (panel.with_reflectors and panel.width > MAX_FUSED_WIDTH)
-            and self._shared_bytes(panel, device) <= device.shared_bytes
+            and self._shared_bytes(panel) <= device.shared_bytes
         )
 
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
@@ -164,7 +162,7 @@ class CtaKernel:
         sets = math.ceil(panel.width / self.cols_per_warp)
         warps, columns = min(sets, self.max_warps), sets * self.cols_per_warp
         registers = 64 if elements <= 32 else min(232, 2048 // self.max_warps)
-        by_shared_memory = device.shared_bytes // self._shared_bytes(panel, device)
+        by_shared_memory = device.shared_bytes // self._shared_bytes(panel)
         resident = max(1, min(by_shared_memory, _REGISTERS // (registers * 32 * warps), 64 // warps, 32))
         crowd, step = costs.crowd_base + elements, costs.step_base + elements
         column = costs.latency_column + costs.latency_element * elements + costs.crowd * warps * crowd
@@ -362,11 +360,13 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
 def early_matrices(n: int, columns: int, batch: int, device: Device) -> int:
     """Of how many matrices of n columns an update with look-ahead takes the last ``columns`` beside the first ones.
 
-    Those take a place on each multiprocessor at most, and where quads of columns are aligned there are two. But what is
-    left for the next panel's time should fill as many.
+    Those take a place on each multiprocessor at most, and there are two where quads of columns are aligned, on a device
+    with clusters. But what is left for the next panel's time should fill as many.
     """
-    strips = math.ceil(columns / 64)
-    early = device.multiprocessors // strips if strips and n % 4 == 0 and columns % 4 == 0 else 0
+    strips, aligned = math.ceil(columns / 64), n % 4 == 0 and columns % 4 == 0
+    if not (strips and aligned and device.clusters):
+        return 0
+    early = device.multiprocessors // strips
     return early if (batch - early) * strips >= device.multiprocessors else 0
 
 

@@ -810,15 +810,15 @@ def test_module_says_what_it_contains():
 )
 @pytest.mark.parametrize("with_t", [True, False])
 @pytest.mark.parametrize("from_source", [True, False])
-@pytest.mark.parametrize("early", [0, 2, 4])
-def test_look_ahead_is_the_update_and_the_next_panel(m, n, offset, width, next_width, with_t, from_source, early):
+def test_look_ahead_is_the_update_and_the_next_panel(m, n, offset, width, next_width, with_t, from_source):
     h, _, t = call_panel(normal(3, m, n), offset, width)
     src = normal(3, m, n, seed=1) if from_source else None
     scales = None if from_source else np.ones((3, n), np.float32)
     first = offset + width
     updated, made = call_block_reflector_with_scales(h, t, offset, width, first, n, src, scales)
     panel = call_panel_with_halves(updated, first, next_width, with_t=with_t)
-    found = call_look_ahead(h, t, offset, width, next_width, src, scales, early=early, with_t=with_t)
+    # More early matrices than there are: a plan may be for a larger batch.
+    found = call_look_ahead(h, t, offset, width, next_width, src, scales, early=4, with_t=with_t)
     for x, expected in zip(found, (panel[0], made, *panel[1:]), strict=True):
         assert np.array_equal(x.view(np.uint8), expected.view(np.uint8))
 

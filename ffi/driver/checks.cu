@@ -455,6 +455,7 @@ int check(const std::string& part) {
     for (int64_t rows : {kernel.rows, kernel.rows - 1, kernel.rows / 2 + 3, int64_t{5}, int64_t{1}}) {
       for (int64_t width : {widest, widest - 3, widest / 2, int64_t{17}, int64_t{1}}) {
         const int64_t w = std::max<int64_t>(1, std::min(width, rows));
+        if (w < kernel.fewest) continue;
         for (bool has_t : {false, true}) {
           check_if_possible(kernel, {3, rows, w, 0, w}, has_t, false);
           check_if_possible(kernel, {2, rows + 6, w + 9, 6, w}, has_t, true);

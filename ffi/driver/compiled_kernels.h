@@ -1,4 +1,4 @@
-// The panel kernels that were compiled, and the largest panels that they take.
+// The panel kernels that were compiled, and the panels that they take.
 #ifndef JAXQR_FFI_DRIVER_COMPILED_KERNELS_H_
 #define JAXQR_FFI_DRIVER_COMPILED_KERNELS_H_
 
@@ -13,9 +13,10 @@
 
 namespace driver {
 
+// The most rows and columns, and the fewest columns. (Fewer are for another kernel of the same name.)
 struct Kernel {
   jaxqr::PanelKernelName name;
-  int64_t rows, columns;
+  int64_t rows, columns, fewest = 1;
 };
 
 inline std::vector<Kernel> compiled_kernels() {
@@ -24,12 +25,13 @@ inline std::vector<Kernel> compiled_kernels() {
   kernels.push_back({{"tiny", {column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane}}, \
                      (row_lanes) * (warps) * (rows_per_lane),                                  \
                      (column_lanes) * (cols_per_lane)});
-  // Panels whose columns the warps hold, and those that they take in turns.
-#define JAXQR_CTA(cols_per_warp, rows_per_lane, max_warps)                                       \
-  for (int64_t columns = (cols_per_warp) * (max_warps);; columns = jaxqr::kMaxTurnsWidth) {      \
-    kernels.push_back({{"cta", {cols_per_warp, rows_per_lane}}, 32 * (rows_per_lane), columns}); \
-    if (columns >= jaxqr::kMaxTurnsWidth) break;                                                 \
-  }
+  const auto add_cta = [&](int64_t cols_per_warp, int64_t rows_per_lane, int64_t max_warps) {
+    const jaxqr::PanelKernelName name{"cta", {cols_per_warp, rows_per_lane}};
+    const int64_t rows = 32 * rows_per_lane, one_turn = cols_per_warp * max_warps;
+    kernels.push_back({name, rows, one_turn});
+    if (one_turn < jaxqr::kMaxTurnsWidth) kernels.push_back({name, rows, jaxqr::kMaxTurnsWidth, one_turn + 1});
+  };
+#define JAXQR_CTA(cols_per_warp, rows_per_lane, max_warps) add_cta(cols_per_warp, rows_per_lane, max_warps);
 #define JAXQR_CLUSTER(rows_per_lane, cols_per_lane, max_warps)                                                \
   for (int64_t ctas : {2, 4, 8, 16}) {                                                                        \
     const int64_t columns = (cols_per_lane) * (max_warps);                                                    \

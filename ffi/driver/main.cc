@@ -5,11 +5,10 @@
 //                                          of a regime, "update", "reflectors" or "tall"
 //   jaxqr_driver templates [PART PARTS]    each kernel template once, against the same: for compute-sanitizer, under
 //                                          which `check` takes hours. With numbers, every PARTS-th from PART on
-//   jaxqr_driver plan [REPLAYS]            microseconds of a whole factorization by the plan on the standard input,
-//   which
-//                                          `print(jaxqr.schedule_for(m, n, batch))` writes: from a graph, launched one
-//                                          by one, and of each step alone. With REPLAYS also how many replays of the
-//                                          graph gave other bits than the first
+//   jaxqr_driver plan [REPLAYS]            microseconds of a whole factorization by the plan on the standard input, as
+//                                          `print(jaxqr.schedule_for(m, n, batch))` has it: from a graph, launched
+//                                          one by one, and of each step alone. With REPLAYS also how many replays of
+//                                          the graph gave other bits than the first
 //   jaxqr_driver panel  BATCH M N OFFSET WIDTH t|no-t REGIME NUMBER...
 //                                          microseconds of one panel launch by the kernel of that name
 //   jaxqr_driver update BATCH M N OFFSET WIDTH [scales|remake]

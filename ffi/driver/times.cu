@@ -159,7 +159,7 @@ int sweep() {
                                          : cluster ? std::vector<int64_t>{1, 4, 16, 33, 66, 132}
                                                    : std::vector<int64_t>{1, 60, 132, 264, 640, 1320, 2640};
     for (int64_t width : {4, 8, 16, 24, 32, 48, 64, 96, 128}) {
-      if (width > kernel.columns) continue;
+      if (width > kernel.columns || width < kernel.fewest) continue;
       const int64_t most = cluster ? kernel.rows - kernel.columns + width : kernel.rows;
       for (int64_t rows : {most, most / 2 + 1})
         for (int64_t batch : batches) panels(kernel, rows, width, batch);
