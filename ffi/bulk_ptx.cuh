@@ -1,4 +1,4 @@
-// Named wrappers of the PTX instructions that copy tiles between global memory and the CTA's shared memory (sm_90 and
+// Named wrappers of the PTX instructions that copy tiles from global memory to the CTA's shared memory (sm_90 and
 // later).
 #ifndef JAXQR_FFI_BULK_PTX_CUH_
 #define JAXQR_FFI_BULK_PTX_CUH_
@@ -35,13 +35,6 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity
 // too, which a barrier alone does not.
 __device__ __forceinline__ void order_before_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A policy of the L2 cache: what a copy moves leaves it before anything else.
-__device__ __forceinline__ uint64_t evict_first() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 // Starts a copy of a box of an array, which completes its bytes of the barrier's current phase. Coordinates are those
 // of its first element, the last dimension's first; what is outside the array is zero.
 __device__ __forceinline__ void copy_tensor(void* shared, const CUtensorMap* map, int i, int j, int k,
@@ -59,24 +52,6 @@ __device__ __forceinline__ void copy_tensor(void* shared, const CUtensorMap* map
       "[%6];" ::"r"(shared_address(shared)),
       "l"(map), "r"(i), "r"(j), "r"(k), "r"(l), "r"(shared_address(barrier))
       : "memory");
-}
-
-// Starts a copy back, of this thread's next group; nothing is written outside the array. It will not be read again
-// soon.
-__device__ __forceinline__ void store_tensor(const CUtensorMap* map, int i, int j, int k, const void* shared) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%1, %2, %3}], [%4], %5;" ::"l"(
-          map),
-      "r"(i), "r"(j), "r"(k), "r"(shared_address(shared)), "l"(evict_first())
-      : "memory");
-}
-
-// The copies back that this thread has started since the last commit become a group.
-__device__ __forceinline__ void store_bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-
-// Waits until this thread's groups have read shared memory.
-__device__ __forceinline__ void store_bulk_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 }  // namespace jaxqr::ptx

@@ -39,15 +39,21 @@ __device__ __forceinline__ void mbarrier_wait_first_phase(uint64_t* barrier) {
   } while (!done);
 }
 
-// The counter's value, which goes on from 0 to `last` and then to 0 again. What threads of the CTA have done before
-// they counted is done before what a thread does that has seen their counts.
-__device__ __forceinline__ unsigned count_cyclic(unsigned* counter, unsigned last) {
-  unsigned value;
-  asm volatile("atom.acq_rel.cta.shared.inc.u32 %0, [%1], %2;"
-               : "=r"(value)
-               : "r"(shared_address(counter)), "r"(last)
-               : "memory");
-  return value;
+// A barrier of the first kThreads threads of the CTA, whose others may have something else to do.
+template <int kThreads>
+__device__ __forceinline__ void barrier() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+// The same, which says whether all came with `value`.
+template <int kThreads>
+__device__ __forceinline__ bool barrier_and(bool value) {
+  int all;
+  asm volatile(
+      "{\n\t.reg .pred p, q;\n\tsetp.ne.s32 p, %1, 0;\n\tbar.red.and.pred q, 1, %2, p;\n\tselp.s32 %0, 1, 0, q;\n\t}"
+      : "=r"(all)
+      : "r"(int{value}), "n"(kThreads)
+      : "memory");
+  return all != 0;
 }
 
 // A load that the compiler may not merge with an earlier one of the same address (which would keep the value in
@@ -63,6 +69,10 @@ __device__ __forceinline__ float4 load_shared_again(const float* address) {
 // The same value, hidden from the compiler, so that what is computed from it is not kept in registers from an earlier
 // place.
 __device__ __forceinline__ int recomputed(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+__device__ __forceinline__ unsigned recomputed(unsigned value) {
   asm volatile("" : "+r"(value));
   return value;
 }

@@ -94,8 +94,8 @@ class Reflectors(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Of the fused update by up to 32 reflectors, and by more; ``..._copies`` where tensor copies move the columns of a
-    thread block that is alone with its strip. ``exchange`` is that of 2, 4 and 8 thread blocks that share the rows."""
+    """Of the fused update by up to 32 reflectors, and by more; ``..._copies`` where tensor copies move the columns, as
+    quads of them are aligned. ``exchange`` is that of 2, 4 and 8 thread blocks that share the rows."""
 
     narrow: Turns
     wide: Turns
@@ -199,16 +199,16 @@ COSTS = Costs(
             issue_turn=2150.0,
         ),
         narrow_copies=Turns(
-            latency=4000.0,
-            latency_turn=1900.0,
-            issue=2000.0,
-            issue_turn=1500.0,
+            latency=5500.0,
+            latency_turn=1000.0,
+            issue=2500.0,
+            issue_turn=1300.0,
         ),
         wide_copies=Turns(
-            latency=4000.0,
-            latency_turn=2250.0,
-            issue=3500.0,
-            issue_turn=1550.0,
+            latency=6500.0,
+            latency_turn=1125.0,
+            issue=3800.0,
+            issue_turn=1200.0,
         ),
         exchange=(1000.0, 2500.0, 6000.0),
     ),

@@ -343,16 +343,19 @@ def jax_seconds(m: int, n: int, batch: int, device: Device) -> float:
 def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
     """Time of the update of ``columns`` columns by the block-reflector kernel."""
     tiles, strips, costs = math.ceil(rows / 64), batch * math.ceil(columns / 64), device.costs.update
-    of_one, of_several = (costs.wide_copies, costs.wide) if width > 32 else (costs.narrow_copies, costs.narrow)
+    clusters = device.clusters > 0
+    aligned = clusters and columns % 4 == 0
+    if aligned:
+        turns = costs.wide_copies if width > 32 else costs.narrow_copies
+    else:
+        turns = costs.wide if width > 32 else costs.narrow
 
     def by_shares(count: int, exchange: float) -> float:
-        latency, issue = _turns(of_one if count == 1 and aligned else of_several, math.ceil(tiles / count))
+        latency, issue = _turns(turns, math.ceil(tiles / count))
         if aligned and count > 2 and 4 * strips * count > 3 * device.multiprocessors:
             latency = 2 * issue  # some come two to a multiprocessor
         return _waves(strips, 2 if aligned else 1, exchange + latency, exchange + issue, device, count)
 
-    clusters = device.clusters > 0
-    aligned = clusters and columns % 4 == 0
     shares = zip(_SHARES[:-1], (0.0, *costs.exchange), strict=True)
     return min(by_shares(*share) for share in shares if share[0] == 1 or (clusters and share[0] <= tiles))
 
