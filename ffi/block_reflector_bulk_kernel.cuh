@@ -33,7 +33,7 @@
 
 namespace jaxqr::update {
 
-inline constexpr int kPad = 8;  // halves added to a column of the weights, so that they fall into different banks
+inline constexpr int kPad = 4;  // halves added to a column of the weights, so that they fall into different banks
 inline constexpr int kBulkThreads = kThreads + 32;  // with those of the warp that starts the copies
 
 // A tile of V and C. They are swizzled: a row is 128 bytes (or 64, of V at width 32), in which 16-byte word i of row r
@@ -75,20 +75,20 @@ struct BulkMaps {
 
 // The stages in turn, and the parities of the phases that their mbarriers are in.
 struct Ring {
-  int stage = 0;
+  int stage;
   unsigned phases = 0;
 
   __device__ __forceinline__ unsigned parity() const { return phases >> stage & 1; }
-  __device__ __forceinline__ void next(int stages) {
-    phases ^= 1u << stage;
-    stage = stage + 1 == stages ? 0 : stage + 1;
-  }
+  __device__ __forceinline__ void leave() { phases ^= 1u << stage; }
+  // Upwards, or with one stage more downwards.
+  __device__ __forceinline__ void next(int stages) { stage = stage + 1 == stages ? 0 : stage + 1; }
+  __device__ __forceinline__ void back(int last) { stage = stage == 0 ? last : stage - 1; }
 };
 
 // By the thread that starts the copies: those of the tile into the stage whose turn it is, once all have left it.
 template <int kWidth>
-__device__ __forceinline__ void fill(BulkShared<kWidth>& shared, Ring& ring, int stages, const BulkMaps& maps,
-                                     int matrix, int row, int column, int known) {
+__device__ __forceinline__ void fill(BulkShared<kWidth>& shared, Ring& ring, const BulkMaps& maps, int matrix, int row,
+                                     int column, int known) {
   Stage<kWidth>& stage = shared.stages[ring.stage];
   uint64_t* const full = &shared.full[ring.stage];
   ptx::mbarrier_wait(&shared.left[ring.stage], ring.parity() ^ 1);
@@ -96,7 +96,7 @@ __device__ __forceinline__ void fill(BulkShared<kWidth>& shared, Ring& ring, int
   for (int half = 0; half < 2; ++half)
     ptx::copy_tensor(stage.c[half], &maps.c, column + half * (kStrip / 2) - known, row - known, matrix, full);
   for (int part = 0; part < 2; ++part) ptx::copy_tensor(stage.v[part], &maps.v, 0, part, row, matrix, full);
-  ring.next(stages);
+  ring.leave();
 }
 
 // kShared: the CTAs of a cluster share the rows of a strip.
@@ -115,12 +115,13 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
   const auto own = [&] { return Tiles::of_cta<kShared>(ptx::recomputed(rows)); };
   const int tiles = own().count;
 
-  // Sums of many tiles are added up on the way: then W has its place all the time.
+  // Sums of many tiles are added up on the way: then W has its place all the time. The last kStages tiles come into the
+  // stages that are kept, the last one into the last of these, and are there for the second pass.
   constexpr int kStages = BulkShared<kWidth>::kStages;
   const auto stages_there = [&] { return kStages + (tiles <= kTilesASum); };
-  Ring ring;
-  const auto start = [&](int tile, int stages) {
-    fill(shared, ring, stages, maps, matrix(), (own().first + tile) * kTileRows, strip_column(), known);
+  Ring ring{(tiles * stages_there() + kStages - tiles) % stages_there()};
+  const auto start = [&](int tile) {
+    fill(shared, ring, maps, matrix(), (own().first + tile) * kTileRows, strip_column(), known);
   };
   if (threadIdx.x == kThreads) {
     for (int i = 0; i <= kStages; ++i) {
@@ -133,7 +134,10 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
   __syncthreads();
   if (threadIdx.x >= kThreads) {
     if (threadIdx.x == kThreads) {
-      for (int tile = 0; tile < tiles; ++tile) start(tile, stages_there());
+      for (int tile = 0; tile < tiles; ++tile) {
+        start(tile);
+        ring.next(stages_there());
+      }
     }
     __syncwarp();
     if constexpr (kShared) {  // of sum_over_cluster
@@ -141,13 +145,14 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
       cluster_barrier();
     }
     if (threadIdx.x == kThreads) {
-      ring.stage = 0;
-      for (int tile = tiles - 1; tile >= 0; --tile) {
+      ring.stage = kStages;
+      for (int tile = tiles - 1 - kStages; tile >= 0; --tile) {
         if (tile == tiles - 1 - kStages) {
           ptx::mbarrier_wait(&shared.vacated, 0);
           ptx::order_before_copies();
         }
-        start(tile, kStages + 1);
+        start(tile);
+        ring.back(kStages);
       }
     }
     __syncwarp();
@@ -163,9 +168,9 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
     ptx::mbarrier_wait(&shared.full[ring.stage], ring.parity());
     return shared.stages[ring.stage];
   };
-  const auto leave = [&](int stages) {
+  const auto leave = [&] {
     ptx::mbarrier_arrive(&shared.left[ring.stage]);
-    ring.next(stages);
+    ring.leave();
   };
 
   if (threadIdx.x < 2 * kStrip) (&shared.magnitude[0][0])[threadIdx.x] = 0;
@@ -279,10 +284,11 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
         ptx::wgmma_commit();
         if (step == 0) split_step(1);
         ptx::wgmma_wait(product);
-        if (step == 1) leave(stages_there());
+        if (step == 1 && tile < tiles - kStages) leave();
 #pragma unroll
         for (int i = 0; i < kWidth / 2; ++i) w[i] += product[i];
       }
+      ring.next(stages_there());
       if (tile + 1 == tiles || (tile + 1) % kTilesASum == 0) {
         // A barrier either way: all have left the stage that becomes W.
         if (make_scales)
@@ -349,7 +355,7 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
       h + matrix() * matrix_stride + (rows - rows_below) * int64_t{row_stride} + first + strip_column() + column;
   if (strip_column() + static_cast<int>(column) >= columns) rows_below = -rows;
   float2 largest = {};
-  ring.stage = 0;
+  ring.stage = kStages - 1;
   const auto update = [&](auto is_moderate) {
     const volatile float* const scale = &shared.scale[column];  // not to be kept in registers
     const volatile float* const unit = &shared.unit[column];
@@ -389,7 +395,8 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
         if (below < rows_below) __stcs(reinterpret_cast<float2*>(target + below * stride), x);
         largest = {fmaxf(largest.x, fabsf(x.x)), fmaxf(largest.y, fabsf(x.y))};
       }
-      leave(kStages + 1);
+      leave();
+      ring.back(kStages);
       rows_below += kTileRows;
       target -= kTileRows * stride;
     }

@@ -40,16 +40,16 @@ __device__ __forceinline__ void order_before_copies() { asm volatile("fence.prox
 __device__ __forceinline__ void copy_tensor(void* shared, const CUtensorMap* map, int i, int j, int k,
                                             uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
-      "[%5];" ::"r"(shared_address(shared)),
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "%3, %4}], [%5];" ::"r"(shared_address(shared)),
       "l"(map), "r"(i), "r"(j), "r"(k), "r"(shared_address(barrier))
       : "memory");
 }
 __device__ __forceinline__ void copy_tensor(void* shared, const CUtensorMap* map, int i, int j, int k, int l,
                                             uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
-      "[%6];" ::"r"(shared_address(shared)),
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "%3, %4, %5}], [%6];" ::"r"(shared_address(shared)),
       "l"(map), "r"(i), "r"(j), "r"(k), "r"(l), "r"(shared_address(barrier))
       : "memory");
 }

@@ -75,6 +75,13 @@ class Cluster(NamedTuple):
     t_overlap: float
 
 
+class Chain(NamedTuple):
+    """Of a thread block that takes 64 rows a turn and shares its multiprocessor with none."""
+
+    latency: float
+    latency_turn: float
+
+
 class Turns(NamedTuple):
     """Of a thread block that takes 64 rows a turn."""
 
@@ -97,8 +104,8 @@ class Update(NamedTuple):
     """Of the fused update by up to 32 reflectors, and by more; ``..._copies`` where tensor copies move the columns, as
     quads of them are aligned. ``exchange`` is that of 2, 4 and 8 thread blocks that share the rows."""
 
-    narrow: Turns
-    wide: Turns
+    narrow: Chain
+    wide: Chain
     narrow_copies: Turns
     wide_copies: Turns
     exchange: tuple[float, ...]
@@ -186,17 +193,13 @@ COSTS = Costs(
         exchange=(1300.0, 1700.0, 2200.0, 3000.0),
     ),
     update=Update(
-        narrow=Turns(
+        narrow=Chain(
             latency=4000.0,
             latency_turn=1900.0,
-            issue=2000.0,
-            issue_turn=1550.0,
         ),
-        wide=Turns(
+        wide=Chain(
             latency=4000.0,
             latency_turn=2550.0,
-            issue=2000.0,
-            issue_turn=2150.0,
         ),
         narrow_copies=Turns(
             latency=5500.0,

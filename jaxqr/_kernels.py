@@ -345,16 +345,17 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
     tiles, strips, costs = math.ceil(rows / 64), batch * math.ceil(columns / 64), device.costs.update
     clusters = device.clusters > 0
     aligned = clusters and columns % 4 == 0
-    if aligned:
-        turns = costs.wide_copies if width > 32 else costs.narrow_copies
-    else:
-        turns = costs.wide if width > 32 else costs.narrow
 
     def by_shares(count: int, exchange: float) -> float:
-        latency, issue = _turns(turns, math.ceil(tiles / count))
-        if aligned and count > 2 and 4 * strips * count > 3 * device.multiprocessors:
+        turns = math.ceil(tiles / count)
+        if not aligned:
+            chain = costs.wide if width > 32 else costs.narrow
+            latency = exchange + chain.latency + chain.latency_turn * turns
+            return _waves(strips, 1, latency, latency, device, count)
+        latency, issue = _turns(costs.wide_copies if width > 32 else costs.narrow_copies, turns)
+        if count > 2 and 4 * strips * count > 3 * device.multiprocessors:
             latency = 2 * issue  # some come two to a multiprocessor
-        return _waves(strips, 2 if aligned else 1, exchange + latency, exchange + issue, device, count)
+        return _waves(strips, 2, exchange + latency, exchange + issue, device, count)
 
     shares = zip(_SHARES[:-1], (0.0, *costs.exchange), strict=True)
     return min(by_shares(*share) for share in shares if share[0] == 1 or (clusters and share[0] <= tiles))
