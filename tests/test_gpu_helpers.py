@@ -27,10 +27,10 @@ from tests.gpu import stress_worker, tools
 )
 def test_panel_kernel_is_read_from_its_name(name, kernel):
     assert tools.panel_kernel(name) == kernel
-    others = ["void jaxqr::(anonymous namespace)::block_reflector_kernel<32>(float*)", "loop_add_fusion", name]
+    others = ["void jaxqr::update::block_reflector_kernel<32, true, false>(float*)", "loop_add_fusion", name]
     others.append("_ZN5jaxqr17reflectors_kernelILi64EEEv")
     others.append("jaxqr::(anonymous namespace)::narrow_reflectors_kernel(jaxqr::(anonymous namespace)::Blocks)")
-    others.append("void jaxqr::(anonymous namespace)::block_reflector_kernel<(int)64, (bool)1, (bool)1>(float *)")
+    others.append("void jaxqr::update::block_reflector_bulk_kernel<(int)64, (bool)1>(float *, jaxqr::update::BulkMaps)")
     others += ["void jaxqr::(anonymous namespace)::lift_kernel<32>(float*)", "_ZN5jaxqr12stack_kernelEPKf"]
     others += [
         "void jaxqr::(anonymous namespace)::tall_project_kernel<32>(Operands)",

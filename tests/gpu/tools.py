@@ -73,7 +73,7 @@ def own_kernels(names: Iterable[str]) -> list[str | Kernel]:
     """This package's kernels among them, in order: a panel's, or the name of another one."""
     own: list[str | Kernel] = []
     for name in names:
-        if "block_reflector_kernel" in name:
+        if re.search(r"block_reflector(_bulk)?_kernel", name):
             own.append("block_reflector")
         elif "reflectors_kernel" in name:
             own.append("reflectors")
