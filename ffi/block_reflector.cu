@@ -165,7 +165,7 @@ cudaError_t launch_bulk(const Arguments& a, int64_t shares) {
 
 // How many CTAs share the rows of a strip: as many as take the least time, by the shape and the number of
 // multiprocessors only.
-cudaError_t plan_shares(const BlockReflectorShape& shape, bool aligned, int64_t* shares) {
+cudaError_t plan_shares(const BlockReflectorShape& shape, bool bulk, int64_t* shares) {
   *shares = 1;
   int device, processors, clusters;
   cudaError_t error = cudaGetDevice(&device);
@@ -175,21 +175,21 @@ cudaError_t plan_shares(const BlockReflectorShape& shape, bool aligned, int64_t*
   const int64_t tiles = (shape.m - shape.offset + kTileRows - 1) / kTileRows,
                 strips = shape.at_once * shape.batch * ((shape.last - shape.first + kStrip - 1) / kStrip);
   // In the time that a CTA alone on a multiprocessor takes for a tile: what it takes beside its tiles, in clusters of
-  // 1, 2, 4 and 8. Two on a multiprocessor, which has room for them where C is aligned, take kTogether times as long.
+  // 1, 2, 4 and 8. Two on a multiprocessor, which has room for them of the bulk kernel, take kTogether times as long.
   // Larger clusters leave some multiprocessors empty, whose groups they do not fit, so that some come two to a
   // multiprocessor before all are taken.
   constexpr double kOverhead[2][4] = {{1.6, 2.0, 2.6, 4.1}, {5.3, 6.3, 7.5, 9.5}}, kTogether = 1.65;
-  const int resident = aligned ? 2 : 1;
+  const int resident = bulk ? 2 : 1;
   double least = 0;
   for (int i = 0; i < 4 && (int64_t{1} << i) <= tiles; ++i) {
     const int64_t count = int64_t{1} << i, places = resident * (count > 2 ? processors * 10 / 11 : processors),
                   room = count > 2 ? processors * 3 / 4 : processors, rest = strips * count % places;
     // Whole waves, and what is left after them.
-    const double alone = static_cast<double>((tiles + count - 1) / count) + kOverhead[aligned][i],
-                 whole = static_cast<double>(strips * count / places) * (aligned ? kTogether : 1.0),
-                 last = aligned && rest > room ? kTogether
-                        : rest > 0             ? 1.0
-                                               : 0.0,
+    const double alone = static_cast<double>((tiles + count - 1) / count) + kOverhead[bulk][i],
+                 whole = static_cast<double>(strips * count / places) * (bulk ? kTogether : 1.0),
+                 last = bulk && rest > room ? kTogether
+                        : rest > 0          ? 1.0
+                                            : 0.0,
                  time = alone * (whole + last);
     if (count == 1 || time < 0.95 * least) {
       *shares = count;
@@ -231,12 +231,13 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
   };
   // Whether quads of C are 16-byte aligned and wholly inside or outside, and those in memory begin with one.
   const bool aligned = (shape.n | shape.first | shape.last) % 4 == 0 && (shape.known % 4 == 0 || shape.all_known());
-  bool hopper;
+  bool hopper = false;
   int64_t shares;
-  cudaError_t error = plan_shares(shape, aligned, &shares);
-  if (error == cudaSuccess) error = runs_hopper_code(&hopper);
+  cudaError_t error = runs_hopper_code(&hopper);
+  const bool bulk = aligned && hopper;
+  if (error == cudaSuccess) error = plan_shares(shape, bulk, &shares);
   if (error != cudaSuccess) return error;
-  if (aligned && hopper)
+  if (bulk)
     return shares > 1 ? launch_width(launch_bulk<32, true>, launch_bulk<64, true>, shares)
                       : launch_width(launch_bulk<32, false>, launch_bulk<64, false>, 1);
   if (aligned)
