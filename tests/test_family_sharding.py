@@ -12,6 +12,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxqr
+from jaxqr import _targets
 
 BATCH, M, N = (9, 4), 12, 7  # on 3 × 2 devices, so that no product of local sizes looks like the whole batch
 blocked = {"implementation": "blocked"}
@@ -131,3 +132,19 @@ def test_while_in_the_context_of_a_mesh(mesh):
         compiled = jax.jit(iterate).lower(sharded).compile()
     assert not re.search("all-gather|all-to-all|collective-permute", compiled.as_text())
     assert_close(compiled(sharded), iterate(a))
+
+
+@pytest.mark.parametrize("name", ["qr", "qr-jax", "lstsq", "gradient of qr"])
+def test_export_over_several_devices(name):
+    """Inside a `shard_map`: elsewhere JAX does not serialize what is partitioned in Python, and says so."""
+    function, arguments = FUNCTIONS[name]
+    targets = _targets.PANEL, _targets.REFLECTORS, _targets.BLOCK_REFLECTOR
+    own = [jax.export.DisabledSafetyCheck.custom_call(target) for target in targets]
+    mesh = jax.make_mesh((3,), ("x",), axis_types=(AxisType.Auto,), devices=jax.devices()[:3])
+    sharded = [jax.device_put(x, NamedSharding(mesh, P("x"))) for x in arguments]
+    mapped = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+    exported = jax.export.export(mapped, disabled_checks=own)(*sharded)
+    assert exported.nr_devices == 3
+    assert_close(jax.jit(exported.call)(*sharded), mapped(*sharded))
+    with pytest.raises(NotImplementedError, match="serialization of host_callbacks"):
+        jax.export.export(jax.jit(function), disabled_checks=own)(*sharded)
