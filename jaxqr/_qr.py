@@ -122,13 +122,18 @@ def _with_positive_diagonal(*results: jax.Array) -> tuple[jax.Array, ...]:
     *q, r = results
     diagonal = jnp.diagonal(r, axis1=-2, axis2=-1).real
     signs = jnp.where(diagonal < 0, -1, 1).astype(r.dtype)
-    rows = _padded(signs, r.shape[-2] - signs.shape[-1])
+    rows = _padded(signs, -1, after=r.shape[-2] - signs.shape[-1], value=1)  # beyond the diagonal they keep their signs
     return *(x * rows[..., None, :] for x in q), r * rows[..., :, None]
 
 
-def _padded(signs: jax.Array, beyond: int) -> jax.Array:
-    """The columns of Q that R's diagonal does not reach keep their signs."""
-    return jnp.pad(signs, ((0, 0),) * (signs.ndim - 1) + ((0, beyond),), constant_values=1)
+def _padded(a: jax.Array, axis: int, *, before: int = 0, after: int = 0, value: int = 0) -> jax.Array:
+    """With ``value`` before and after it along the axis.
+
+    Concatenations, and ``jnp.pad`` by them, fail in JAX where a ``vmap`` maps an axis that is sharded in Explicit mode.
+    """
+    padding = [(0, 0, 0)] * a.ndim
+    padding[axis] = (before, after, 0)
+    return jax.lax.pad(a, jnp.asarray(value, a.dtype), padding)
 
 
 @functools.cache
@@ -280,4 +285,5 @@ def _complete_tangents(q: jax.Array, r: jax.Array, z: jax.Array, da: jax.Array) 
     dq1, dr = _tangents(q1, r[..., :n, :], da)
     moved = dq1[..., n:, :] - product(z, dq1[..., :n, :])
     dq2 = product(dq1, z.conj().mT) - product(q1 + product(q2, z), moved.conj().mT)
-    return jnp.concatenate([dq1, dq2], axis=-1), jnp.concatenate([dr, jnp.zeros_like(r[..., n:, :])], axis=-2)
+    dq = _padded(dq1, -1, after=dq2.shape[-1]) + _padded(dq2, -1, before=n)
+    return dq, _padded(dr, -2, after=r.shape[-2] - n)

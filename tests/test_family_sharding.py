@@ -83,6 +83,18 @@ def test_batch_axes(mesh, function, arguments):
 
 
 @each
+def test_a_mapped_axis_that_is_sharded(mesh, function, arguments):
+    sharding = NamedSharding(mesh, P("x", "y"))
+    placed = [jax.device_put(x, sharding) for x in arguments]
+    compiled = jax.jit(jax.vmap(function)).lower(*placed).compile()
+    assert not communicates(compiled.as_text())
+    found = compiled(*placed)
+    assert_close(found, jax.jit(function)(*arguments))
+    for result in jax.tree.leaves(found):
+        assert result.sharding.is_equivalent_to(sharding, result.ndim)
+
+
+@each
 def test_shard_map_with_a_scan(function, arguments):
     """A scan's carry must keep the type that varies over the mesh."""
     mesh = jax.make_mesh((3,), ("x",), axis_types=(AxisType.Auto,), devices=jax.devices()[:3])
