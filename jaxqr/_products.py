@@ -70,7 +70,7 @@ def ormqr(
     platforms, precision, ``jax.vmap`` and sharding holds here too.
 
     Args:
-      h: ``[..., m, n]``, and
+      h: ``[..., m, n]``; float32, float64, complex64 or complex128; and
       tau: ``[..., k]`` with k ≤ min(m, n): Q's compact form, as ``jaxqr.geqrf`` gives it.
       c: ``[..., m, p]``, or ``[..., p, m]`` with ``left=False``; of the dtype of ``h``.
       left: whether Q is the left factor.

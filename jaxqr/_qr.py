@@ -40,7 +40,7 @@ def qr(
     positive_diagonal: bool = False,
     implementation: str | None = None,
 ) -> Any:
-    """QR factorization ``A = Q R`` as by ``jnp.linalg.qr``: its modes, results and errors.
+    """QR factorization ``A = Q R`` as by ``jnp.linalg.qr`` (``?geqrf``, ``?orgqr``): its modes, results and errors.
 
     float32 on a CUDA device runs on this package's kernels; other dtypes and platforms run on JAX's geqrf and
     householder_product. Under ``jax.vmap`` mapped axes join the batch; matrices that are sharded over devices along
@@ -51,7 +51,8 @@ def qr(
     are those of ``jnp.linalg.qr``; its columns may have any scale. On others Q has no derivative: directions of columns
     that depend on those before them, with ``|R_kk| ≤ max(m, n)·eps·‖R[:, k]‖``, are left out, so that derivatives are
     finite. In mode ``"complete"`` with m > n the columns of Q beyond n are differentiated as LAPACK's reflectors make
-    them (second derivatives need ``tau ≠ 0`` there).
+    them (second derivatives need ``tau ≠ 0`` there). Sources: J. Townsend, "Differentiating the QR decomposition", and
+    arXiv:2409.13374 for mode ``"complete"``.
 
     Args:
       a: ``[..., m, n]``, any m, n ≥ 0 and any leading batch shape; float32, float64, complex64 or complex128. Integers

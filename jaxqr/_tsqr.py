@@ -38,7 +38,8 @@ def tsqr(a: Any, axis_name: AxisName, *, precision: PrecisionLike = None, implem
 
     Each device factors its own rows and ``⌊log₂ P⌋`` pairs of n × n triangles, one more if P is no power of two, and
     sends one triangle for each; a sum of 2n × n elements over the axis ends it. Where m < n there is nothing to gain:
-    the whole matrices, smaller than the P triangles, are summed up and factored on every device.
+    the whole matrices, smaller than the P triangles, are summed up and factored on every device. Source: Demmel,
+    Grigori, Hoemmen and Langou, "Communication-optimal parallel and sequential QR and LU factorizations", 2012.
 
     Args:
       a: the rows of this device, ``[..., m, n]``, any m, n ≥ 0 and any leading batch shape; the dtypes of `jaxqr.qr`.

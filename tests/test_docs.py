@@ -1,8 +1,9 @@
-"""The examples in the docstrings of what the package exports."""
+"""The docstrings of what the package exports: their examples run, and they say what they must."""
 
 import doctest
 import functools
 import inspect
+import re
 
 import jax
 import jax.numpy as jnp
@@ -25,3 +26,15 @@ def test_examples(name):
     for test in tests:
         runner.run(test)
     assert runner.failures == 0
+
+
+@pytest.mark.parametrize("name", ["geqrf", "qr", "householder_product", "ormqr", "lstsq", "tsqr"])
+def test_shapes_dtypes_errors_and_source(name):
+    function = getattr(jaxqr, name)
+    doc = inspect.getdoc(function)
+    arguments, results = re.split("Returns:", doc.split("Args:")[1])
+    assert "[..., m, n]" in arguments
+    assert re.search("float32, float64, complex64 (or|and) complex128|dtypes of `jaxqr.qr`", arguments)
+    assert all(re.search(rf"\b{parameter}\b", arguments) for parameter in inspect.signature(function).parameters)
+    assert "Raises:" in results
+    assert re.search(r"``\?[a-z]+``|LAPACK's ``\w+``|arXiv:|, \d{4}\.", doc), "neither a routine nor a paper"
