@@ -117,9 +117,14 @@ auto bind_steps(Binding&& binding) {
       .template Arg<Matrices>()
       .template Ret<Matrices>()
       .template Ret<Vectors>()
+      .template Ret<Matrices>()
       .RemainingRets()
       .template Attr<xla::ffi::Span<const int64_t>>("widths")
       .template Attr<std::string_view>("kernels")
+      .template Attr<xla::ffi::Span<const int64_t>>("pairs")
+      .template Attr<xla::ffi::Span<const int64_t>>("look_ahead")
+      .template Attr<xla::ffi::Span<const int64_t>>("early")
+      .template Attr<bool>("in_halves")
       .template Attr<bool>("in_place")
       .template Attr<bool>("keep");
 }

@@ -11,6 +11,7 @@
 #include "block_reflector_bulk_kernel.cuh"
 #include "block_reflector_kernel.cuh"
 #include "scales.h"
+#include "two_block_reflectors_kernel.cuh"
 
 namespace jaxqr {
 namespace {
@@ -70,7 +71,7 @@ struct Arguments {
 // Launches `kernel` for as many matrices as a grid holds at a time, with what arguments(first, count) has for these.
 template <typename... Parameters, typename MakeArguments>
 cudaError_t launch(void (*kernel)(Parameters...), int threads, int shared_bytes, int64_t shares, const Arguments& a,
-                   MakeArguments arguments) {
+                   MakeArguments arguments, int64_t most_clusters = kMaxGrid) {
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
       error != cudaSuccess)
     return error;
@@ -81,7 +82,8 @@ cudaError_t launch(void (*kernel)(Parameters...), int threads, int shared_bytes,
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim = {1, static_cast<unsigned>(shares), 1};
     cudaLaunchConfig_t config = {};
-    config.gridDim = {static_cast<unsigned>(count * a.strips()), static_cast<unsigned>(shares)};
+    config.gridDim = {static_cast<unsigned>(std::min(count * a.strips(), most_clusters)),
+                      static_cast<unsigned>(shares)};
     config.blockDim = threads;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = a.stream;
@@ -124,26 +126,36 @@ cudaError_t launch_copies(const Arguments& a, int64_t shares) {
                 });
 }
 
+// Describes a block reflector's halves from matrix `batch` on.
+template <int kWidth>
+bool make_map_of_v(CUtensorMap* map, const __half* halves, int64_t width, int64_t rows, int64_t batch, int64_t count) {
+  const int64_t pitch = reflector_pitch(width);
+  return make_map<4>(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, halves + batch * rows * 2 * pitch, {pitch, 2, rows, count},
+                     {2 * pitch, 4 * pitch, 4 * rows * pitch}, {kWidth, 1, kTileRows, 1},
+                     kWidth == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+}
+
+bool make_map_of_c(CUtensorMap* map, const float* first, int64_t columns, int64_t rows, int64_t n,
+                   int64_t matrix_stride, int64_t count) {
+  return make_map<3>(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, first, {columns, rows, count}, {4 * n, 4 * matrix_stride},
+                     {kStrip / 2, kTileRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
 template <int kWidth, bool kShared>
 cudaError_t launch_bulk(const Arguments& a, int64_t shares) {
   const BlockReflectorShape& shape = a.shape;
-  return launch(block_reflector_bulk_kernel<kWidth, kShared>, kBulkThreads, sizeof(BulkShared<kWidth>), shares, a,
-                [&](int64_t batch, int64_t count, auto& parameters) {
+  return launch(block_reflector_bulk_kernel<kWidth, kShared, false>, kBulkThreads, sizeof(BulkShared<kWidth>), shares,
+                a, [&](int64_t batch, int64_t count, auto& parameters) {
                   const int64_t corner = batch * a.matrix_stride() + shape.offset * shape.n + shape.first;
-                  constexpr auto kFloat = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
                   // Where all is the identity's, boxes before an array's beginning bring zeros of any array.
                   const int64_t read_from = shape.all_known() ? 0 : a.known();
                   BulkMaps maps;
                   const bool made =
-                      make_map<3>(&maps.c, kFloat, a.src + corner + read_from * (shape.n + 1),
-                                  {a.columns() - read_from, a.rows() - read_from, count},
-                                  {4 * shape.n, 4 * a.matrix_stride()}, {kStrip / 2, kTileRows, 1},
-                                  CU_TENSOR_MAP_SWIZZLE_128B) &&
-                      make_map<4>(&maps.v, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, a.halves + batch * a.rows() * 2 * a.pitch(),
-                                  {a.pitch(), 2, a.rows(), count},
-                                  {2 * a.pitch(), 4 * a.pitch(), 4 * a.rows() * a.pitch()}, {kWidth, 1, kTileRows, 1},
-                                  kWidth == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+                      make_map_of_c(&maps.c, a.src + corner + read_from * (shape.n + 1), a.columns() - read_from,
+                                    a.rows() - read_from, shape.n, a.matrix_stride(), count) &&
+                      make_map_of_v<kWidth>(&maps.v, a.halves, shape.width, a.rows(), batch, count);
                   parameters = {a.h + batch * a.matrix_stride() + a.corner(),
+                                nullptr,
                                 a.t + batch * shape.width * shape.width,
                                 a.transpose,
                                 a.scales + batch * shape.n + shape.offset,
@@ -210,7 +222,7 @@ cudaError_t runs_hopper_code(bool* runs) {
   *runs = answer == kYes;
   if (answer != kUnknown) return cudaSuccess;
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, block_reflector_bulk_kernel<32, false>);
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, block_reflector_bulk_kernel<32, false, false>);
   if (error != cudaSuccess) return error;
   *runs = attributes.maxThreadsPerBlock >= kBulkThreads;
   if (device < kDevices) answers[device].store(*runs ? kYes : kNo, std::memory_order_relaxed);
@@ -245,6 +257,144 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
                       : launch_width(launch_copies<32, true, false>, launch_copies<64, true, false>, 1);
   return shares > 1 ? launch_width(launch_copies<32, false, true>, launch_copies<64, false, true>, shares)
                     : launch_width(launch_copies<32, false, false>, launch_copies<64, false, false>, 1);
+}
+
+namespace {
+
+// Whether the kernel of two block reflectors takes them, the second of them and columns of this shape: where the device
+// has it, and quads are aligned.
+cudaError_t takes_two(const BlockReflectorShape& second, bool* takes) {
+  *takes = false;
+  if ((second.n | second.first | second.last | second.offset) % 4 != 0) return cudaSuccess;
+  return runs_hopper_code(takes);
+}
+
+// How many CTAs share the rows of a strip, of which a multiprocessor has one: as many as take the least time. In the
+// time of a tile: what they take beside their tiles.
+int64_t plan_shares_of_two(int64_t rows, int64_t strips, int processors) {
+  constexpr double kOverhead[] = {4, 6.5, 11.5};
+  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  int64_t shares = 1;
+  double least = 0;
+  for (int i = 0; i < 3; ++i) {
+    const int64_t count = int64_t{1} << i;
+    // Clusters do not take strip after strip, and do not fit everywhere.
+    if (count > 1 && (count > tiles || strips * count > processors * 10 / 11)) break;
+    const double time = static_cast<double>((strips + processors - 1) / processors) *
+                        (static_cast<double>((tiles + count - 1) / count) + kOverhead[i]);
+    if (count == 1 || time < least) {
+      shares = count;
+      least = time;
+    }
+  }
+  return shares;
+}
+
+}  // namespace
+
+cudaError_t launch_coupling(const BlockReflectorShape& second, int64_t first_width, const float* h,
+                            const float* const (&t)[2], const __half* halves, float* coupling, cudaStream_t stream) {
+  BlockReflectorShape shape = second;
+  shape.first = second.offset - first_width;
+  shape.last = second.offset;
+  bool takes;
+  int64_t shares;
+  cudaError_t error = takes_two(second, &takes);
+  if (error != cudaSuccess || !takes || shape.batch == 0) return error;
+  error = plan_shares(shape, true, &shares);
+  if (error != cudaSuccess) return error;
+  const Arguments a{shape, coupling, halves, t[1], true, nullptr, false, false, h, stream};
+  const auto launch_kernel = [&](auto kernel) {
+    return launch(
+        kernel, kBulkThreads, sizeof(BulkShared<64>), shares, a, [&](int64_t batch, int64_t count, auto& parameters) {
+          BulkMaps maps;
+          const float* const first = h + batch * a.matrix_stride() + shape.offset * shape.n + shape.first;
+          const bool made = make_map_of_c(&maps.c, first, first_width, a.rows(), shape.n, a.matrix_stride(), count) &&
+                            make_map_of_v<64>(&maps.v, halves, shape.width, a.rows(), batch, count);
+          parameters = {coupling + batch * kCouplingFloats,
+                        t[0] + batch * first_width * first_width,
+                        t[1] + batch * shape.width * shape.width,
+                        true,
+                        nullptr,
+                        false,
+                        false,
+                        column_scale(shape.m),
+                        a.matrix_stride(),
+                        static_cast<int>(shape.n),
+                        static_cast<int>(a.rows()),
+                        static_cast<int>(shape.width),
+                        0,
+                        static_cast<int>(first_width),
+                        0,
+                        1,
+                        maps};
+          return made;
+        });
+  };
+  return shares > 1 ? launch_kernel(block_reflector_bulk_kernel<64, true, true>)
+                    : launch_kernel(block_reflector_bulk_kernel<64, false, true>);
+}
+
+cudaError_t launch_two_block_reflectors(const BlockReflectorShape& shape, int64_t second_width, float* h,
+                                        const __half* const (&halves)[2], const float* const (&t)[2],
+                                        const float* coupling, float* scales, bool make_scales, const float* src,
+                                        cudaStream_t stream) {
+  if (shape.batch == 0 || shape.first == shape.last) return cudaSuccess;
+  BlockReflectorShape second = shape;
+  second.offset += shape.width;
+  second.width = second_width;
+  bool takes;
+  cudaError_t error = takes_two(second, &takes);
+  if (error != cudaSuccess) return error;
+  if (!takes) {
+    error = launch_block_reflector(shape, h, halves[0], t[0], true, scales, make_scales, false, src, stream);
+    return error != cudaSuccess
+               ? error
+               : launch_block_reflector(second, h, halves[1], t[1], true, scales, false, make_scales, h, stream);
+  }
+  int device, processors;
+  error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess) return error;
+  const Arguments a{shape, h, nullptr, nullptr, true, scales, make_scales, make_scales, src, stream};
+  const int64_t widths[2] = {shape.width, second_width}, all_columns_from = shape.offset + shape.width + second_width;
+  const int64_t shares = plan_shares_of_two(a.rows(), shape.at_once * shape.batch * a.strips(), processors);
+  const auto launch_kernel = [&](auto kernel) {
+    return launch(
+        kernel, two::kAllThreads, sizeof(two::Shared), shares, a,
+        [&](int64_t batch, int64_t count, auto& parameters) {
+          two::Arguments arguments;
+          two::Maps maps;
+          const float* const of_matrices = coupling + batch * kCouplingFloats;
+          bool made =
+              make_map_of_c(&maps.c, a.src + batch * a.matrix_stride() + shape.offset * shape.n + shape.first,
+                            a.columns(), a.rows(), shape.n, a.matrix_stride(), count) &&
+              make_map<4>(&maps.t, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, of_matrices, {64, 64, 6, count},
+                          {2 * 64, 2 * 64 * 64, 4 * kCouplingFloats}, {64, 64, 6, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
+          for (int i = 0; i < 2; ++i)
+            made = made && make_map_of_v<64>(&maps.v[i], halves[i], widths[i], a.rows() - i * widths[0], batch, count);
+          arguments.h = h + batch * a.matrix_stride() + shape.offset * shape.n + shape.offset;
+          arguments.coupling = of_matrices;
+          arguments.tickets = reinterpret_cast<int*>(const_cast<float*>(of_matrices)) + kCouplingTickets +
+                              (shape.first > all_columns_from);
+          arguments.scales = scales + batch * shape.n + shape.offset;
+          arguments.make_scales = make_scales;
+          arguments.column_scale = column_scale(shape.m);
+          arguments.matrix_stride = a.matrix_stride();
+          arguments.row_stride = static_cast<int>(shape.n);
+          arguments.rows = static_cast<int>(a.rows());
+          arguments.first_width = static_cast<int>(shape.width);
+          arguments.first = static_cast<int>(shape.first - shape.offset);
+          arguments.columns = static_cast<int>(a.columns());
+          arguments.strips = static_cast<int>(a.strips());
+          arguments.all_strips = static_cast<int>(count * a.strips());
+          parameters = {arguments, maps};
+          return made;
+        },
+        shares > 1 ? kMaxGrid : processors);
+  };
+  return shares > 1 ? launch_kernel(two::two_block_reflectors_kernel<true>)
+                    : launch_kernel(two::two_block_reflectors_kernel<false>);
 }
 
 }  // namespace jaxqr

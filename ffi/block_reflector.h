@@ -34,6 +34,22 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
                                    bool transpose, float* scales, bool make_scales, bool remake_scales,
                                    const float* src, cudaStream_t stream);
 
+// Floats a matrix of what couples two neighbouring block reflectors.
+inline constexpr int64_t kCouplingFloats = 3 * 64 * 64 + 4;
+
+// Makes it for the block reflector of `second` and the one of `first_width` columns left of it; `h` holds the vectors
+// of the first. Nothing where the two are applied one after the other.
+cudaError_t launch_coupling(const BlockReflectorShape& second, int64_t first_width, const float* h,
+                            const float* const (&t)[2], const __half* halves, float* coupling, cudaStream_t stream);
+
+// What launch_block_reflector does with `transpose`, by the block reflector of `shape` and then by the one of
+// `second_width` columns right of it, in one pass over C where it can. `coupling` is theirs and serves once for the
+// columns right of both from the first one on, and once for others: it counts what is done.
+cudaError_t launch_two_block_reflectors(const BlockReflectorShape& shape, int64_t second_width, float* h,
+                                        const __half* const (&halves)[2], const float* const (&t)[2],
+                                        const float* coupling, float* scales, bool make_scales, const float* src,
+                                        cudaStream_t stream);
+
 }  // namespace jaxqr
 
 #endif  // JAXQR_FFI_BLOCK_REFLECTOR_H_

@@ -29,6 +29,7 @@
 
 #include "block_reflector_parts.cuh"
 #include "bulk_ptx.cuh"
+#include "coupling.cuh"
 #include "wgmma_ptx.cuh"
 
 namespace jaxqr::update {
@@ -99,12 +100,12 @@ __device__ __forceinline__ void fill(BulkShared<kWidth>& shared, Ring& ring, con
   ring.leave();
 }
 
-// kShared: the CTAs of a cluster share the rows of a strip.
-template <int kWidth, bool kShared>
-__device__ __forceinline__ void bulk_update(float* h, const float* t, bool transpose, float* scales, bool make_scales,
-                                            bool remake_scales, float column_scale, int64_t matrix_stride,
-                                            int row_stride, int rows, int width, int first, int columns, int known,
-                                            int strips, const BulkMaps& maps) {
+// kShared: the CTAs of a cluster share the rows of a strip. kCouples: W only, for what couples block reflectors.
+template <int kWidth, bool kShared, bool kCouples>
+__device__ __forceinline__ void bulk_update(float* h, const float* first_t, const float* t, bool transpose,
+                                            float* scales, bool make_scales, bool remake_scales, float column_scale,
+                                            int64_t matrix_stride, int row_stride, int rows, int width, int first,
+                                            int columns, int known, int strips, const BulkMaps& maps) {
   constexpr int kSteps = kWidth / 16, kRowBytes = 2 * kWidth;
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   BulkShared<kWidth>& shared = *reinterpret_cast<BulkShared<kWidth>*>(shared_memory);
@@ -144,7 +145,7 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
       cluster_barrier();
       cluster_barrier();
     }
-    if (threadIdx.x == kThreads) {
+    if (!kCouples && threadIdx.x == kThreads) {
       ring.stage = kStages;
       for (int tile = tiles - 1 - kStages; tile >= 0; --tile) {
         if (tile == tiles - 1 - kStages) {
@@ -174,7 +175,7 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
   };
 
   if (threadIdx.x < 2 * kStrip) (&shared.magnitude[0][0])[threadIdx.x] = 0;
-  copy_t<kWidth>(shared.t, t + matrix() * int64_t{width} * width, width, transpose);
+  if constexpr (!kCouples) copy_t<kWidth>(shared.t, t + matrix() * int64_t{width} * width, width, transpose);
   ptx::copy_async_commit();
   // How many ones of the identity a tile has on its diagonal, for which copies bring zeros.
   const auto ones = [&](int tile) {
@@ -213,7 +214,9 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
   {
     float w[kWidth / 2] = {};  // of the two columns: 4·j + e and 4·j + 2 + e are of W's row 8·j + 2·(thread % 4) + e
     float2 scale = {kNoScale, kNoScale};
-    if (!make_scales) {
+    if constexpr (kCouples) {
+      scale = {column_scale, column_scale};
+    } else if (!make_scales) {
       const float* const place = scale_place(own_column());
       scale = place == nullptr ? float2{1.0f, 1.0f} : *reinterpret_cast<const float2*>(place);
       if (threadIdx.x < 128 && threadIdx.x % 4 == 0) *reinterpret_cast<float2*>(&shared.scale[own_column()]) = scale;
@@ -283,7 +286,7 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
         ptx::wgmma<kRowBytes, true, true>(product, c_high[step], rows_high + place);
         ptx::wgmma_commit();
         if (step == 0) split_step(1);
-        ptx::wgmma_wait(product);
+        ptx::wgmma_wait<0>(product);
         if (step == 1 && tile < tiles - kStages) leave();
 #pragma unroll
         for (int i = 0; i < kWidth / 2; ++i) w[i] += product[i];
@@ -321,6 +324,13 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
   }
 
   if constexpr (kShared) sum_over_cluster<kWidth>(shared.w, shared.scale, make_scales);
+  if constexpr (kCouples) {
+    if (blockIdx.y == 0)
+      make_coupling(shared.w, 1.0f / (kReflectorScale * column_scale), *reinterpret_cast<CouplingSquares*>(shared.kept),
+                    first_t + matrix() * int64_t{columns} * columns, columns, t + matrix() * int64_t{width} * width,
+                    width, shared.magnitude[0][0], h + matrix() * kCouplingFloats);
+    return;
+  }
   if (make_scales && threadIdx.x < kStrip) {
     float& scale = shared.scale[threadIdx.x];
     if (scale == kNoScale) scale = 1.0f;  // of zeros
@@ -383,7 +393,7 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
       ptx::wgmma_commit();
       float2 c[2][4];
       load_c(stage, c, ones(tile));
-      ptx::wgmma_wait(product);
+      ptx::wgmma_wait<0>(product);
       if (tile + 1 == tiles) ptx::mbarrier_arrive(&shared.vacated);  // with the weights in registers
       const int64_t stride = ptx::recomputed(row_stride);            // or else its multiples take registers
 #pragma unroll
@@ -428,15 +438,15 @@ __device__ __forceinline__ void bulk_update(float* h, const float* t, bool trans
   }
 }
 
-template <int kWidth, bool kShared>
+template <int kWidth, bool kShared, bool kCouples>
 __global__ void __launch_bounds__(kHopper ? kBulkThreads : 32, kHopper ? 2 : 1)
-    block_reflector_bulk_kernel(float* h, const float* t, bool transpose, float* scales, bool make_scales,
-                                bool remake_scales, float column_scale, int64_t matrix_stride, int row_stride, int rows,
-                                int width, int first, int columns, int known, int strips,
+    block_reflector_bulk_kernel(float* h, const float* first_t, const float* t, bool transpose, float* scales,
+                                bool make_scales, bool remake_scales, float column_scale, int64_t matrix_stride,
+                                int row_stride, int rows, int width, int first, int columns, int known, int strips,
                                 const __grid_constant__ BulkMaps maps) {
   if constexpr (kHopper)
-    bulk_update<kWidth, kShared>(h, t, transpose, scales, make_scales, remake_scales, column_scale, matrix_stride,
-                                 row_stride, rows, width, first, columns, known, strips, maps);
+    bulk_update<kWidth, kShared, kCouples>(h, first_t, t, transpose, scales, make_scales, remake_scales, column_scale,
+                                           matrix_stride, row_stride, rows, width, first, columns, known, strips, maps);
 }
 
 }  // namespace jaxqr::update

@@ -225,12 +225,18 @@ ffi::Error look_ahead(cudaStream_t stream, Matrices h, Halves halves, Matrices t
 }
 
 ffi::Error steps(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi::Result<Vectors> scales,
-                 ffi::RemainingRets results, ffi::Span<const int64_t> widths, std::string_view kernels, bool in_place,
-                 bool keep) {
+                 ffi::Result<Matrices> couplings, ffi::RemainingRets results, Dimensions widths,
+                 std::string_view kernels, Dimensions pairs, Dimensions look_ahead, Dimensions early, bool in_halves,
+                 bool in_place, bool keep) {
   const char* const target = "jaxqr_steps";
   std::vector<StepResults> checked;
-  if (auto error = check_steps(src, *h, *scales, results, widths, keep, &checked); error.failure()) return error;
-  const ffi::Span<const int64_t> matrices = src.dimensions();
+  const StepAttributes told{widths, pairs, look_ahead, early, in_halves, keep};
+  if (auto error = check_steps(src, *h, *scales, *couplings, results, told, &checked); error.failure()) return error;
+  const ffi::Span<const int64_t> matrices = src.dimensions(), of_couplings = couplings->dimensions();
+  if (auto error =
+          check_shape("jaxqr_steps: couplings", of_couplings, {of_couplings[0], of_couplings[1], kCouplingFloats});
+      error.failure())
+    return error;
   const std::vector<PanelKernelName> names = kernel_names(kernels);
   if (names.size() != checked.size()) {
     return ffi::Error::InvalidArgument(std::string(target) + ": " + std::to_string(names.size()) + " kernels for " +
@@ -248,7 +254,7 @@ ffi::Error steps(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi
         error.failure())
       return error;
     steps.push_back({names[i], step.offset, step.width, step.tau, step.t, static_cast<__half*>(step.halves),
-                     step.t_stride, step.halves_stride});
+                     step.t_stride, step.halves_stride, step.pairs, step.coupling, step.look_ahead, step.early});
   }
   if (in_place) {
     if (const cudaError_t error = copy_unless_aliased(stream, src, *h); error != cudaSuccess)
@@ -256,8 +262,8 @@ ffi::Error steps(cudaStream_t stream, Matrices src, ffi::Result<Matrices> h, ffi
   }
   return status(
       target,
-      launch_steps(matrices[0], matrices[1], matrices[2], steps, in_place ? h->typed_data() : src.typed_data(),
-                   h->typed_data(), scales->typed_data(), stream),
+      launch_steps(matrices[0], matrices[1], matrices[2], steps, in_halves,
+                   in_place ? h->typed_data() : src.typed_data(), h->typed_data(), scales->typed_data(), stream),
       matrices);
 }
 

@@ -56,6 +56,16 @@ __device__ __forceinline__ bool barrier_and(bool value) {
   return all != 0;
 }
 
+// Named barriers, at which some threads only arrive.
+template <int kThreads>
+__device__ __forceinline__ void barrier_sync(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ __forceinline__ void barrier_arrive(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+
 // A load that the compiler may not merge with an earlier one of the same address (which would keep the value in
 // registers).
 __device__ __forceinline__ float4 load_shared_again(const float* address) {

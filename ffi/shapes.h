@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "leaves.h"
 #include "reflector_halves.h"
+#include "step_slots.h"
 #include "tall_update_shape.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -240,6 +242,13 @@ inline xla::ffi::Error check_look_ahead(const Matrices& h_in, const Halves& halv
                      shape->next_width);
 }
 
+// What jaxqr_steps is told of its steps: of each its width, whether it pairs with the next, whether its group looks
+// ahead, and with how many early matrices; and of all whether they go in halves, and whether T and halves are kept.
+struct StepAttributes {
+  Dimensions widths, pairs, look_ahead, early;
+  bool in_halves, keep;
+};
+
 // A step of jaxqr_steps and the memory for it: t and halves, if an update follows, are so many elements a matrix.
 struct StepResults {
   int64_t offset, width;
@@ -247,16 +256,51 @@ struct StepResults {
   float* t;
   void* halves;
   int64_t t_stride, halves_stride;
+  bool pairs;
+  float* coupling;  // where it pairs
+  bool look_ahead;
+  int64_t early;
 };
 
-// `results` are every step's tau, and then T and halves: with `keep` of each step with an update, in turn, otherwise
-// one pair for all, of the rows of the first and the width of the widest.
+// That every step may do what it is told to.
+inline xla::ffi::Error check_step_attributes(const std::string& target, const StepAttributes& told, int64_t n) {
+  const size_t count = told.widths.size();
+  for (const auto& [name, values] : {std::pair<const char*, Dimensions>{"pairs", told.pairs},
+                                     {"look_ahead", told.look_ahead},
+                                     {"early", told.early}}) {
+    if (values.size() != count) {
+      return xla::ffi::Error::InvalidArgument(target + ": " + name + " is of " + std::to_string(values.size()) +
+                                              " steps, expected " + std::to_string(count));
+    }
+  }
+  int64_t next = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const std::string step = target + ": step " + std::to_string(i);
+    const bool is_last = i + 1 == count;
+    next += told.widths[i];
+    if (told.pairs[i] && (is_last || told.pairs[i + 1] || next + told.widths[i + 1] >= n))
+      return xla::ffi::Error::InvalidArgument(step +
+                                              " pairs, expected a next step that does not, with columns right of it");
+    if (told.look_ahead[i] && (is_last || told.pairs[i] || told.in_halves))
+      return xla::ffi::Error::InvalidArgument(step +
+                                              " looks ahead, expected a next step, no pair with that, and no halves");
+    if (told.early[i] < 0)
+      return xla::ffi::Error::InvalidArgument(step + " has early = " + std::to_string(told.early[i]) +
+                                              ", expected at least 0");
+  }
+  return xla::ffi::Error::Success();
+}
+
+// `results` are every step's tau, and then T and halves: where they are kept of each step with an update, in turn,
+// otherwise a pair for each slot, of the rows of the first step and the width of the widest. `couplings` are of each
+// slot, and what a matrix takes the platform knows.
 inline xla::ffi::Error check_steps(const Matrices& src, const Matrices& h, const Vectors& scales,
-                                   const xla::ffi::RemainingRets& results, Dimensions widths, bool keep,
-                                   std::vector<StepResults>* steps) {
+                                   const Matrices& couplings, const xla::ffi::RemainingRets& results,
+                                   const StepAttributes& told, std::vector<StepResults>* steps) {
   const std::string target = "jaxqr_steps";
-  const Dimensions matrices = src.dimensions();
+  const Dimensions matrices = src.dimensions(), widths = told.widths;
   const int64_t batch = matrices[0], n = matrices[2], reflectors = std::min(matrices[1], n);
+  const bool keep = told.keep;
   if (auto error = check_shape(target + ": h", h.dimensions(), shape_of(matrices)); error.failure()) return error;
   if (auto error = check_shape(target + ": scales", scales.dimensions(), {batch, n}); error.failure()) return error;
   int64_t offset = 0, updates = 0, widest = 0;
@@ -265,39 +309,54 @@ inline xla::ffi::Error check_steps(const Matrices& src, const Matrices& h, const
     offset += width;
     if (offset < n) ++updates, widest = std::max(widest, width);
   }
-  const size_t pairs = keep ? updates : updates > 0, expected = widths.size() + 2 * pairs;
+  if (auto error = check_step_attributes(target, told, n); error.failure()) return error;
+  const auto any = [](Dimensions flags) { return std::any_of(flags.begin(), flags.end(), [](auto x) { return x; }); };
+  const StepSlots slots{any(told.pairs), any(told.look_ahead)};
+  const size_t kept = keep ? updates : updates > 0 ? slots.reflectors() : 0, expected = widths.size() + 2 * kept;
   if (offset != reflectors || results.size() != expected) {
     return xla::ffi::Error::InvalidArgument(target + ": steps of " + std::to_string(offset) + " columns with " +
                                             std::to_string(results.size()) + " results, expected " +
                                             std::to_string(reflectors) + " columns with " + std::to_string(expected));
   }
+  const int64_t coupling = couplings.dimensions()[2];
+  if (auto error = check_shape(target + ": couplings", couplings.dimensions(), {slots.couplings(), batch, coupling});
+      error.failure())
+    return error;
   offset = 0;
-  size_t pair = widths.size();
+  int64_t group = 0;
   for (size_t i = 0; i < widths.size(); ++i) {
-    StepResults step{offset, widths[i], nullptr, nullptr, nullptr, 0, 0};
+    const bool is_second = i > 0 && told.pairs[i - 1];
+    StepResults step{};
+    step.offset = offset;
+    step.width = widths[i];
+    step.pairs = told.pairs[i];
+    if (step.pairs) step.coupling = couplings.typed_data() + slots.coupling_of(group) * batch * coupling;
+    step.look_ahead = told.look_ahead[i];
+    step.early = told.early[i];
     auto tau = results.get<Vectors>(i);
     if (tau.has_error()) return tau.error();
     if (auto error = check_shape(target + ": tau", (*tau)->dimensions(), {batch, step.width}); error.failure())
       return error;
     step.tau = (*tau)->typed_data();
     if (offset + step.width < n) {
-      const int64_t width = keep ? step.width : widest;
-      auto t = results.get<Matrices>(pair);
+      const int64_t width = keep ? step.width : widest, first_row = keep ? offset : 0;
+      // Steps without an update are the last ones.
+      const size_t slot = widths.size() + 2 * (keep ? i : slots.reflectors_of(group, is_second));
+      auto t = results.get<Matrices>(slot);
       if (t.has_error()) return t.error();
-      auto halves = results.get<Halves>(pair + 1);
+      auto halves = results.get<Halves>(slot + 1);
       if (halves.has_error()) return halves.error();
       if (auto error = check_shape(target + ": t", (*t)->dimensions(), {batch, width, width}); error.failure())
         return error;
-      if (auto error = check_halves(target, **halves, matrices, keep ? offset : 0, width); error.failure())
-        return error;
+      if (auto error = check_halves(target, **halves, matrices, first_row, width); error.failure()) return error;
       step.t = (*t)->typed_data();
       step.halves = (*halves)->untyped_data();
       step.t_stride = width * width;
-      step.halves_stride = (matrices[1] - (keep ? offset : 0)) * 2 * reflector_pitch(width);
-      if (keep) pair += 2;
+      step.halves_stride = (matrices[1] - first_row) * 2 * reflector_pitch(width);
     }
     steps->push_back(step);
     offset += step.width;
+    group += !step.pairs;
   }
   return xla::ffi::Error::Success();
 }

@@ -1,4 +1,4 @@
-// Reference handler of jaxqr_steps on the CPU: panels and updates, one matrix after the other.
+// Reference handler of jaxqr_steps on the CPU: panels and updates in turn, one matrix after the other.
 #include <algorithm>
 #include <string_view>
 
@@ -13,10 +13,12 @@ namespace jaxqr {
 namespace {
 
 xla::ffi::Error steps(Matrices src, xla::ffi::Result<Matrices> h, xla::ffi::Result<Vectors> scales,
-                      xla::ffi::RemainingRets results, xla::ffi::Span<const int64_t> widths,
-                      std::string_view /*kernels*/, bool in_place, bool keep) {
+                      xla::ffi::Result<Matrices> couplings, xla::ffi::RemainingRets results, Dimensions widths,
+                      std::string_view /*kernels*/, Dimensions pairs, Dimensions look_ahead, Dimensions early,
+                      bool in_halves, bool in_place, bool keep) {
   std::vector<StepResults> checked;
-  if (auto error = check_steps(src, *h, *scales, results, widths, keep, &checked); error.failure()) return error;
+  const StepAttributes told{widths, pairs, look_ahead, early, in_halves, keep};
+  if (auto error = check_steps(src, *h, *scales, *couplings, results, told, &checked); error.failure()) return error;
   if (in_place && src.typed_data() != h->typed_data())
     std::copy_n(src.typed_data(), src.element_count(), h->typed_data());
   const IeeeScope ieee;

@@ -23,10 +23,10 @@ __device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.a
 // The products since the last commit become a group.
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Waits until the products are done, for their results.
-template <int kCount>
+// Waits until all groups but the last kRest are done, for a result.
+template <int kRest, int kCount>
 __device__ __forceinline__ void wgmma_wait(float (&result)[kCount]) {
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kRest) : "memory");
 #pragma unroll
   for (float& x : result) asm volatile("" : "+f"(x)::"memory");  // not read before
 }
@@ -62,6 +62,16 @@ __device__ __forceinline__ void wgmma(float (&acc)[32], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(int{kAdds}), "n"(int{kRows}),
         "n"(kWgmmaLayout<kRowBytes>)
       : "memory");
+}
+
+// By all threads of a warpgroup: from now on they have at most, or at least, so many registers.
+template <int kCount>
+__device__ __forceinline__ void lower_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void raise_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 }  // namespace jaxqr::ptx

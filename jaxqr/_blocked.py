@@ -43,8 +43,8 @@ def factor_and_blocks(
       ``h [batch, m, n]``, ``tau [batch, min(m, n)]``, and the blocks of reflectors that updates were made with: panels
       without an update, tall ones and those of ``"matmul"`` updates have none.
     """
-    if schedule.in_halves:
-        return _factor_in_halves(a, schedule.steps, overwrite_a, keep_blocks)
+    if schedule.in_one_call:
+        return _factor_in_one_call(a, schedule, overwrite_a, keep_blocks)
     h, taus, scales = a, [], None
     blocks: list[tuple[int, _targets.Reflectors]] = []
     reflectors: _targets.Reflectors | None = None
@@ -96,15 +96,24 @@ def factor_and_blocks(
     return h, jnp.concatenate(taus, axis=-1), blocks
 
 
-def _factor_in_halves(
-    a: jax.Array, steps: Sequence[Step], overwrite_a: bool, keep_blocks: bool
+def _factor_in_one_call(
+    a: jax.Array, schedule: Schedule, overwrite_a: bool, keep_blocks: bool
 ) -> tuple[jax.Array, jax.Array, Blocks]:
-    kernels = []
+    steps, kernels = schedule.steps, []
     for step in steps:
         assert step.variant is not None
         kernels.append((step.regime, step.variant))
-    widths = [step.width for step in steps]
-    h, taus, blocks = _targets.steps(a, widths, kernels, in_place=overwrite_a, keep_reflectors=keep_blocks)
+    h, taus, blocks = _targets.steps(
+        a,
+        [step.width for step in steps],
+        kernels,
+        pairs=[step.pairs for step in steps],
+        look_ahead=[step.look_ahead for step in steps],
+        early=[step.early for step in steps],
+        in_halves=schedule.in_halves,
+        in_place=overwrite_a,
+        keep_reflectors=keep_blocks,
+    )
     # Steps with an update come first.
     of_blocks = [(step.offset, block) for step, block in zip(steps, blocks, strict=False)]
     return h, jnp.concatenate(taus, axis=-1), of_blocks

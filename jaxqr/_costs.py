@@ -102,13 +102,17 @@ class Reflectors(NamedTuple):
 
 class Update(NamedTuple):
     """Of the fused update by up to 32 reflectors, and by more; ``..._copies`` where tensor copies move the columns, as
-    quads of them are aligned. ``exchange`` is that of 2, 4 and 8 thread blocks that share the rows."""
+    quads of them are aligned. ``two`` is the update by two blocks of reflectors at once, ``coupling`` what couples
+    them. ``exchange`` is that of 2, 4 and 8 thread blocks that share the rows, ``two_exchange`` of 2 and 4."""
 
     narrow: Chain
     wide: Chain
     narrow_copies: Turns
     wide_copies: Turns
+    two: Turns
+    coupling: Turns
     exchange: tuple[float, ...]
+    two_exchange: tuple[float, ...]
 
 
 class Lift(NamedTuple):
@@ -213,7 +217,20 @@ COSTS = Costs(
             issue=3800.0,
             issue_turn=1200.0,
         ),
+        two=Turns(
+            latency=6000.0,
+            latency_turn=1650.0,
+            issue=6000.0,
+            issue_turn=1650.0,
+        ),
+        coupling=Turns(
+            latency=11000.0,
+            latency_turn=400.0,
+            issue=10000.0,
+            issue_turn=400.0,
+        ),
         exchange=(1000.0, 2500.0, 6000.0),
+        two_exchange=(4000.0, 12000.0),
     ),
     lift=Lift(
         latency=3000.0,

@@ -22,6 +22,12 @@ MAX_FUSED_WIDTH = 64
 MAX_TALL_WIDTH = 64
 """The widest tall panel."""
 
+MIN_PAIR_WIDTH = 33
+"""The narrowest block reflectors that the fused update applies two at a time."""
+
+COUPLING_FLOATS = 3 * 64**2 + 4
+"""What couples two block reflectors of one matrix, as ``block_reflector.h`` says."""
+
 TALL_UPDATE_LAUNCHES = 3
 """The kernels of a tall panel's fused update, which takes its reflectors as they are."""
 
@@ -46,6 +52,8 @@ class Device:
       bandwidth: device memory, bytes a second.
       flops: float32 operations a second.
       clusters: of how many thread blocks, at most; every device that has clusters takes 8.
+      two_reflectors: whether it has the fused update by two block reflectors at once, as those of compute capability
+        9.0 do.
       costs: of its kernels.
     """
 
@@ -55,6 +63,7 @@ class Device:
     bandwidth: float
     flops: float
     clusters: int = 0
+    two_reflectors: bool = False
     costs: Costs = field(default=COSTS, hash=False, repr=False)
 
 
@@ -359,6 +368,39 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
 
     shares = zip(_SHARES[:-1], (0.0, *costs.exchange), strict=True)
     return min(by_shares(*share) for share in shares if share[0] == 1 or (clusters and share[0] <= tiles))
+
+
+def two_update_seconds(rows: int, columns: int, batch: int, device: Device) -> float:
+    """Time of the update of ``columns`` columns by two wide block reflectors at once."""
+    costs = device.costs.update
+    return _shared_seconds(costs.two, costs.two_exchange, rows, batch * math.ceil(columns / 64), 1, device)
+
+
+def coupling_seconds(rows: int, batch: int, device: Device) -> float:
+    """Time of what couples two block reflectors, of which the second has ``rows`` rows."""
+    costs = device.costs.update
+    return _shared_seconds(costs.coupling, costs.exchange, rows, batch, 2, device)
+
+
+def _shared_seconds(
+    costs: Turns, exchange: tuple[float, ...], rows: int, strips: int, resident: int, device: Device
+) -> float:
+    """Time of a launch for strips whose rows as many thread blocks share as take the least time."""
+    tiles = math.ceil(rows / 64)
+
+    def by_shares(count: int, exchange: float) -> float:
+        latency, issue = _turns(costs, math.ceil(tiles / count))
+        return _waves(strips, resident, exchange + latency, exchange + issue, device, count)
+
+    most = min(tiles, resident * device.multiprocessors // strips)  # where they do not fit at once they do not pay
+    shares = zip(_SHARES, (0.0, *exchange), strict=False)
+    return min(by_shares(*share) for share in shares if share[0] <= max(1, most))
+
+
+def step_slots(pairs: bool, look_ahead: bool) -> tuple[int, int]:
+    """How many slots of memory the steps of one call take turns in, as ``step_slots.h`` says: of reflectors, and of
+    what couples two of them. That depends on whether any steps pair, and any look ahead."""
+    return (1 + pairs) * (1 + look_ahead), pairs * (1 + look_ahead)
 
 
 def early_matrices(n: int, columns: int, batch: int, device: Device) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxqr import _native
-from jaxqr._kernels import tall_update_floats
+from jaxqr._kernels import COUPLING_FLOATS, step_slots, tall_update_floats
 
 PANEL = "jaxqr_panel"
 LEAVES = "jaxqr_leaves"
@@ -247,18 +247,24 @@ def steps(
     widths: Sequence[int],
     kernels: Sequence[tuple[str, tuple[int, ...]]],
     *,
+    pairs: Sequence[bool],
+    look_ahead: Sequence[bool],
+    early: Sequence[int],
+    in_halves: bool,
     in_place: bool,
     keep_reflectors: bool,
 ) -> tuple[jax.Array, list[jax.Array], list[Reflectors]]:
-    """Panels from the first column to the last, each with the update of all columns right of it, of two halves of the
-    batch beside each other.
+    """Panels from the first column to the last, each with the update of all columns right of it.
 
     Args:
       a: float32 ``[batch, m, n]``.
       widths: of the panels.
       kernels: regimes and variants of the panels' kernels, as for `panel`.
+      pairs, look_ahead, early: of each step, as in ``jaxqr.schedule.Step``. A step that pairs is not the last one, and
+        the next one does not; there are columns right of the two.
+      in_halves: of two halves of the batch beside each other, without look-ahead.
       in_place: whether the result takes the buffer of ``a``.
-      keep_reflectors: whether to return the reflectors. Otherwise all panels' take turns in the memory of one.
+      keep_reflectors: whether to return the reflectors. Otherwise the panels' take turns in the memory of a few.
 
     Returns:
       ``h [batch, m, n]``, the panels' ``tau [batch, width]``, and the reflectors of those with an update.
@@ -266,15 +272,21 @@ def steps(
     batch, _, n = a.shape
     offsets = np.cumsum([0, *widths[:-1]])
     updated = [(int(x), width) for x, width in zip(offsets, widths, strict=True) if x + width < n]
+    reflector_slots, coupling_slots = step_slots(any(pairs), any(look_ahead))
     if updated and not keep_reflectors:
-        updated = [(0, max(width for _, width in updated))]
-    results = [_result(a, a.shape), _result(a, (batch, n)), *(_result(a, (batch, width)) for width in widths)]
+        updated = [(0, max(width for _, width in updated))] * reflector_slots
+    results = [_result(a, a.shape), _result(a, (batch, n)), _result(a, (coupling_slots, batch, COUPLING_FLOATS))]
+    results.extend(_result(a, (batch, width)) for width in widths)
     for place in updated:
         results.extend(_reflectors_results(a, *place))
-    h, _, *others = jax.ffi.ffi_call(STEPS, results, input_output_aliases={0: 0} if in_place else None)(
+    h, _, _, *others = jax.ffi.ffi_call(STEPS, results, input_output_aliases={0: 0} if in_place else None)(
         a,
         widths=np.array(widths, np.int64),
         kernels=",".join(f"{regime} {'x'.join(map(str, variant))}" for regime, variant in kernels),
+        pairs=np.array(pairs, np.int64),
+        look_ahead=np.array(look_ahead, np.int64),
+        early=np.array(early, np.int64),
+        in_halves=in_halves,
         in_place=in_place,
         keep=keep_reflectors,
     )

@@ -6,6 +6,7 @@ The plan never depends on the matrices' values. ``schedule_for`` shows it; the d
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +14,10 @@ from dataclasses import dataclass, replace
 import jax
 
 from jaxqr._kernels import (
+    COUPLING_FLOATS,
     MAX_FUSED_WIDTH,
     MAX_TALL_WIDTH,
+    MIN_PAIR_WIDTH,
     TALL_UPDATE_LAUNCHES,
     CtaKernel,
     Device,
@@ -22,6 +25,7 @@ from jaxqr._kernels import (
     Leaves,
     Panel,
     Variant,
+    coupling_seconds,
     early_matrices,
     fused_update_seconds,
     jax_seconds,
@@ -29,10 +33,12 @@ from jaxqr._kernels import (
     look_ahead_seconds,
     makes_t,
     matmul_update_seconds,
+    step_slots,
     tall_matmul_update_seconds,
     tall_update_floats,
     tall_update_parts,
     tall_update_seconds,
+    two_update_seconds,
 )
 from jaxqr.precision import Policy, PrecisionLike, policy_for
 
@@ -71,9 +77,12 @@ class Step:
         columns beyond the last pivot.
       leaves: in regime ``"tall"`` how many blocks there are of the rows below the panel's first ``width``.
       root: in regime ``"tall"`` the step that factors the panel's first rows and the blocks' triangles.
-      look_ahead: whether the fused update takes the next step's columns first, and the others beside the next panel.
+      look_ahead: whether the fused update takes the columns of the next step, and of the one that this pairs with,
+        first, and the others beside these panels.
       early: with look-ahead, the matrices of which the other columns are updated beside the first ones already, as far
         as there is place for their thread blocks.
+      pairs: whether the fused update takes only the columns of the next step, which does not pair itself. That one's
+        update, of all columns right of it, is then by the reflectors of both at once.
     """
 
     offset: int
@@ -86,17 +95,18 @@ class Step:
     root: Step | None = None
     look_ahead: bool = False
     early: int = 0
+    pairs: bool = False
 
     @property
     def launches(self) -> int:
         """Launches of this package's kernels: the panel, what makes its reflectors for a fused update where the panel's
-        kernel does not, and the update. XLA's and JAX's own are not counted."""
+        kernel does not, the update, and what couples a pair. XLA's and JAX's own are not counted."""
         panel = int(self.regime != "jax")
         if self.root is not None:  # the leaves, the stack, and the lift
             panel = 3 + self.root.launches
             return panel + (self.update == "fused") * TALL_UPDATE_LAUNCHES
         apart = not makes_t(self.regime, self.variant, self.width)
-        return panel + (self.update == "fused") * (1 + apart + self.look_ahead + (self.early > 0))
+        return panel + (self.update == "fused") * (1 + apart + self.look_ahead + (self.early > 0) + self.pairs)
 
     @property
     def _kernel(self) -> str:
@@ -131,6 +141,11 @@ class Schedule:
     in_halves: bool = False
 
     @property
+    def in_one_call(self) -> bool:
+        """Whether one call of an FFI target runs all steps: of halves, and where steps pair."""
+        return self.in_halves or any(step.pairs for step in self.steps)
+
+    @property
     def launches(self) -> int:
         """The sum of the steps' launches, of both halves if there are two."""
         return (1 + self.in_halves) * sum(step.launches for step in self.steps)
@@ -139,15 +154,19 @@ class Schedule:
     def workspace_bytes(self) -> int:
         """Device memory beside A, H and tau: the largest step's T and V (for a matmul update also C and two products,
         after a tall panel in parts), scales of the columns, a tall panel's triangles and the sums of its fused update,
-        and tau's parts.
+        and tau's parts. Where one call runs all steps, T and V of as many as are in use at once, and what couples two.
 
         What JAX's own geqrf allocates is not counted.
         """
         reflectors = min(self.m, self.n)
         parts = reflectors if len(self.steps) > 1 else 0
-        if self.in_halves:  # all steps take turns in the memory of the first one's rows and the widest one's columns
+        if self.in_one_call:  # the steps take turns in slots of the first one's rows and the widest one's columns
             widest = max(step.width for step in self.steps if step.update)
-            return 4 * self.batch * (parts + self.n + _reflector_floats(self.m, widest))
+            slots, couplings = step_slots(
+                any(step.pairs for step in self.steps), any(step.look_ahead for step in self.steps)
+            )
+            floats = slots * _reflector_floats(self.m, widest) + couplings * COUPLING_FLOATS
+            return 4 * self.batch * (parts + self.n + floats)
         return 4 * self.batch * (parts + max((self._step_floats(step) for step in self.steps), default=0))
 
     def _step_floats(self, step: Step) -> int:
@@ -172,7 +191,9 @@ class Schedule:
         table = [header]
         for i, step in enumerate(self.steps):
             columns = f"{step.offset}:{step.offset + step.width}"
-            update = "fused, look-ahead" if step.look_ahead else step.update or "-"
+            update = step.update or "-"
+            update += ", with the next" if step.pairs else ""
+            update += ", look-ahead" if step.look_ahead else ""
             update += f", {step.early} early" if step.early else ""
             table.append((str(i), columns, str(step.rows), step.regime, step._kernel, update))
         widths = [max(len(row[i]) for row in table) for i in range(len(header))]
@@ -182,8 +203,8 @@ class Schedule:
 
 _KIB = 1024
 _DEVICES = (
-    Device("H200", 132, 227 * _KIB, 4.3e12, 58e12, clusters=16),
-    Device("H100", 132, 227 * _KIB, 2.9e12, 58e12, clusters=8),
+    Device("H200", 132, 227 * _KIB, 4.3e12, 58e12, clusters=16, two_reflectors=True),
+    Device("H100", 132, 227 * _KIB, 2.9e12, 58e12, clusters=8, two_reflectors=True),
     Device("B200", 148, 227 * _KIB, 7.0e12, 70e12, clusters=8),
     Device("A100", 108, 163 * _KIB, 1.6e12, 18e12),
     Device("A10", 72, 99 * _KIB, 0.5e12, 20e12),
@@ -229,7 +250,7 @@ def plan(m: int, n: int, batch: int, policy: Policy, device: Device | None = Non
     device = local_device() if device is None else device
     steps, seconds = _cheapest_steps(m, n, batch, device, policy.fused)
     in_halves = seconds >= _LEAST_SECONDS_IN_HALVES and _may_go_in_halves(steps, batch, device)
-    return Schedule(m, n, batch, device.kind, policy.name, steps, in_halves)
+    return _with_pairs(Schedule(m, n, batch, device.kind, policy.name, steps, in_halves), device)
 
 
 def device_of_kind(kind: str) -> Device:
@@ -308,13 +329,50 @@ def _may_go_in_halves(steps: Sequence[Step], batch: int, device: Device) -> bool
 
     Where they leave more free, look-ahead uses those, and halves would have the same chains of reflectors.
     """
-    return len(steps) > 1 and all(
-        step.regime in ("cta", "cluster")
-        and step.update in ("fused", None)
-        and not step.look_ahead
-        and batch * _blocks(step) >= _LEAST_SHARE_IN_HALVES * device.multiprocessors
+    return _may_go_in_one_call(steps) and all(
+        not step.look_ahead and batch * _blocks(step) >= _LEAST_SHARE_IN_HALVES * device.multiprocessors
         for step in steps
     )
+
+
+def _may_go_in_one_call(steps: Sequence[Step]) -> bool:
+    """Whether there are several steps, of kernels for panels of one or a few thread blocks and of fused updates."""
+    return len(steps) > 1 and all(
+        step.regime in ("cta", "cluster") and step.update in ("fused", None) for step in steps
+    )
+
+
+def _with_pairs(schedule: Schedule, device: Device) -> Schedule:
+    """The same with pairs of steps where these are faster, if all workspace stays within half the matrix."""
+    n, batch = schedule.n, schedule.batch
+    if not (device.two_reflectors and _may_go_in_one_call(schedule.steps)):
+        return schedule
+    groups: list[list[Step]] = []
+    left = list(schedule.steps)
+    while left:
+        step = left.pop(0)
+        if left and _pair_pays(step, left[0], n, batch, device):
+            groups.append([replace(step, look_ahead=False, early=0, pairs=True), left.pop(0)])
+        else:
+            groups.append([step])
+    for group, next_group in itertools.pairwise(groups):
+        if group[-1].early:  # two leave no other thread block a place on their multiprocessor
+            rest = n - next_group[-1].offset - next_group[-1].width
+            group[-1] = replace(group[-1], early=early_matrices(n, rest, batch, device) if len(group) == 1 else 0)
+    paired = replace(schedule, steps=tuple(step for group in groups for step in group))
+    return paired if paired.workspace_bytes <= 2 * batch * schedule.m * n else schedule
+
+
+def _pair_pays(step: Step, next_step: Step, n: int, batch: int, device: Device) -> bool:
+    """Whether the kernel for two block reflectors takes those of the steps, and is faster than one after the other."""
+    columns, rest = n - next_step.offset, n - next_step.offset - next_step.width
+    if rest == 0 or min(step.width, next_step.width) < MIN_PAIR_WIDTH or (n | step.offset | columns | rest) % 4:
+        return False
+    in_turn = fused_update_seconds(step.rows, step.width, columns, batch, device)
+    in_turn += fused_update_seconds(next_step.rows, next_step.width, rest, batch, device)
+    at_once = fused_update_seconds(step.rows, step.width, next_step.width, batch, device)
+    at_once += coupling_seconds(next_step.rows, batch, device) + two_update_seconds(step.rows, rest, batch, device)
+    return at_once < in_turn
 
 
 def _blocks(step: Step) -> int:

@@ -1,6 +1,7 @@
 """The blocked driver on a schedule that the test chooses rather than the cost model."""
 
 import functools
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -38,6 +39,24 @@ def schedule_of_width(m: int, n: int, batch: int, width: int, precision: Precisi
         update = ("fused" if policy.fused else "matmul") if offset + w < n else None
         steps.append(Step(offset, w, m - offset, "cta", covering_variant(m - offset, w), update))
     return Schedule(m, n, batch, "as the test says", policy.name, tuple(steps))
+
+
+def with_look_ahead(schedule: Schedule) -> Schedule:
+    """The same, with look-ahead wherever there are columns right of the next panel."""
+    *steps, last = schedule.steps
+    ends = [step.offset + step.width for step in schedule.steps[1:]]
+    steps = [replace(step, look_ahead=end < schedule.n) for step, end in zip(steps, ends, strict=True)]
+    return replace(schedule, steps=(*steps, last))
+
+
+def with_pairs(schedule: Schedule, first: int = 0) -> Schedule:
+    """The same, with pairs of steps from step `first` on, as far as there are columns right of the two. They look ahead
+    where the second one did."""
+    steps = list(schedule.steps)
+    for i in range(first, len(steps) - 1, 2):
+        if steps[i + 1].update is not None:
+            steps[i] = replace(steps[i], pairs=True, look_ahead=False, early=0)
+    return replace(schedule, steps=tuple(steps))
 
 
 @functools.partial(jax.jit, static_argnames=("width", "precision"))

@@ -31,13 +31,14 @@ def test_panel_kernel_is_read_from_its_name(name, kernel):
     others.append("_ZN5jaxqr17reflectors_kernelILi64EEEv")
     others.append("jaxqr::(anonymous namespace)::narrow_reflectors_kernel(jaxqr::(anonymous namespace)::Blocks)")
     others.append("void jaxqr::update::block_reflector_bulk_kernel<(int)64, (bool)1>(float *, jaxqr::update::BulkMaps)")
+    others.append("void jaxqr::update::two::two_block_reflectors_kernel<(bool)0>(jaxqr::update::two::Arguments)")
     others += ["void jaxqr::(anonymous namespace)::lift_kernel<32>(float*)", "_ZN5jaxqr12stack_kernelEPKf"]
     others += [
         "void jaxqr::(anonymous namespace)::tall_project_kernel<32>(Operands)",
         "_ZN5jaxqr15tall_sum_kernelILi64",
     ]
     others.append("void jaxqr::(anonymous namespace)::tall_subtract_kernel<(int)64>(Operands)")
-    expected = ["block_reflector", kernel, "reflectors", "reflectors", "block_reflector", "lift", "stack"]
+    expected = ["block_reflector", kernel, "reflectors", "reflectors", *["block_reflector"] * 2, "lift", "stack"]
     expected += ["tall_project", "tall_sum", "tall_subtract"]
     assert tools.own_kernels(others) == expected
 
@@ -62,6 +63,7 @@ def test_a_steps_kernels_in_order():
     ahead = replace(root, update="fused", look_ahead=True)
     assert tools.scheduled_kernels(ahead) == [cluster, "block_reflector", "block_reflector"]
     assert tools.scheduled_kernels(replace(ahead, early=2)) == [cluster, *["block_reflector"] * 3]
+    assert tools.scheduled_kernels(replace(root, update="fused", pairs=True)) == [cluster, *["block_reflector"] * 2]
     in_turns = Step(0, 64, 900, "cta", (4, 32), "fused")
     assert tools.scheduled_kernels(in_turns) == [("cta", (4, 32)), *update]
     assert tools.scheduled_kernels(Step(0, 5, 20_000, "jax", None, None)) == []

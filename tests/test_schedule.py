@@ -13,6 +13,7 @@ import pytest
 
 import jaxqr
 from jaxqr import Schedule, Step, _blocked, _native, schedule_for
+from jaxqr import schedule as planning
 from tests import drivers
 
 KIB = 1024
@@ -230,8 +231,12 @@ def test_the_table_shows_every_step():
     assert header.split() == ["step", "columns", "rows", "regime", "variant", "update"]
     assert len(rows) == len(schedule.steps)
     assert rows[-1].split()[1] == f"{schedule.steps[-1].offset}:300"
-    ahead = schedule_for(1024, 1024, 60, "H200")
+    ahead = schedule_for(512, 512, 64, "H200")
     assert str(ahead).splitlines()[2].endswith(f"fused, look-ahead, {ahead.steps[0].early} early")
+    paired = drivers.with_pairs(ahead)
+    rows = str(paired).splitlines()[2:]
+    assert [row.endswith("fused, with the next") for row in rows] == [step.pairs for step in paired.steps]
+    assert rows[1].endswith(f"fused, look-ahead, {paired.steps[1].early} early")
 
 
 @pytest.mark.parametrize(
@@ -255,6 +260,8 @@ def test_launches_of_a_step(regime, variant, width, update, launches):
     step = Step(0, width, 64, regime, variant, update)
     assert step.launches == launches
     assert Schedule(64, 16, 1, "H200", "None", (step, step)).launches == 2 * launches
+    if update == "fused":
+        assert replace(step, pairs=True).launches == launches + 1
 
 
 @pytest.mark.parametrize("shape", [(40, 40, 8), (200, 200, 3), (70, 130, 2), (768, 768, 12)], ids=str)
@@ -264,6 +271,9 @@ def test_the_driver_launches_what_the_schedule_says(shape, precision):
     blocked = functools.partial(jaxqr.geqrf, implementation="blocked", precision=precision)
     text = jax.jit(blocked).lower(jax.ShapeDtypeStruct((batch, m, n), np.float32)).as_text()
     schedule = schedule_for(m, n, batch, precision=precision)
+    if schedule.in_one_call:
+        assert re.findall(r"@jaxqr_\w+", text) == ["@jaxqr_steps"]
+        return
     ahead = sum(step.look_ahead for step in schedule.steps)
     assert text.count("@jaxqr_panel") == len(schedule.steps) - ahead
     assert text.count("@jaxqr_look_ahead") == ahead
@@ -310,14 +320,6 @@ def test_the_driver_follows_any_schedule(steps, overwrite_a):
     np.testing.assert_allclose(tau, expected_tau, rtol=1e-4, atol=2e-5)
 
 
-def with_look_ahead(schedule: Schedule) -> Schedule:
-    """The same, with look-ahead wherever there are columns right of the next panel."""
-    *steps, last = schedule.steps
-    ends = [step.offset + step.width for step in schedule.steps[1:]]
-    steps = [replace(step, look_ahead=end < schedule.n) for step, end in zip(steps, ends, strict=True)]
-    return replace(schedule, steps=(*steps, last))
-
-
 @pytest.mark.parametrize(("m", "n", "width"), [(60, 50, 16), (60, 50, 20), (40, 70, 16), (50, 50, 9)])
 @pytest.mark.parametrize("overwrite_a", [False, True])
 def test_look_ahead_changes_nothing_on_the_cpu(m, n, width, overwrite_a):
@@ -328,7 +330,7 @@ def test_look_ahead_changes_nothing_on_the_cpu(m, n, width, overwrite_a):
         return jax.jit(lambda a: factor(a, schedule))(a)
 
     plain = drivers.schedule_of_width(m, n, 3, width)
-    ahead = with_look_ahead(plain)
+    ahead = drivers.with_look_ahead(plain)
     assert sum(step.look_ahead for step in ahead.steps) == sum(step.offset + 2 * width < n for step in plain.steps[:-1])
     for found, expected in zip(factored(ahead), factored(plain), strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -339,7 +341,7 @@ def test_look_ahead_changes_nothing_on_the_cpu(m, n, width, overwrite_a):
     [
         ((768, 768, 12), True, False),
         ((2048, 2048, 2), True, False),
-        ((1024, 1024, 60), True, True),
+        ((512, 512, 64), True, True),
         ((1022, 1022, 60), True, False),  # quads of columns are not aligned
         ((512, 512, 640), False, False),
     ],
@@ -357,10 +359,24 @@ def test_look_ahead_where_the_panel_leaves_room_for_the_update(shape, looks, ear
     assert ("look-ahead" in str(schedule)) == looks
 
 
-@pytest.mark.parametrize("width", [16, 20])
+def look_ahead_in_pairs(schedule: Schedule) -> Schedule:
+    return drivers.with_pairs(drivers.with_look_ahead(schedule))
+
+
+IN_ONE_CALL = {
+    "halves": functools.partial(replace, in_halves=True),
+    "pairs": drivers.with_pairs,
+    "pairs from the second step on": functools.partial(drivers.with_pairs, first=1),
+    "pairs in halves": lambda schedule: drivers.with_pairs(replace(schedule, in_halves=True)),
+    "pairs with look-ahead": look_ahead_in_pairs,
+}
+
+
+@pytest.mark.parametrize("width", [9, 12, 16])
 @pytest.mark.parametrize(("batch", "m", "n"), [(5, 60, 50), (2, 40, 70), (1, 50, 50)])
 @pytest.mark.parametrize("overwrite_a", [False, True])
-def test_halves_change_nothing_on_the_cpu(batch, m, n, width, overwrite_a):
+@pytest.mark.parametrize("changed", IN_ONE_CALL.values(), ids=IN_ONE_CALL)
+def test_one_call_changes_nothing_on_the_cpu(batch, m, n, width, overwrite_a, changed):
     a = np.random.default_rng(9).standard_normal((batch, m, n), dtype=np.float32)
 
     def factored(schedule):
@@ -371,8 +387,23 @@ def test_halves_change_nothing_on_the_cpu(batch, m, n, width, overwrite_a):
         return h, tau, *(x for offset, block in blocks for x in (offset, *block))
 
     whole = drivers.schedule_of_width(m, n, batch, width)
-    for found, expected in zip(factored(replace(whole, in_halves=True)), factored(whole), strict=True):
+    assert changed(whole).in_one_call
+    for found, expected in zip(factored(changed(whole)), factored(whole), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("changed", IN_ONE_CALL.values(), ids=IN_ONE_CALL)
+@pytest.mark.parametrize("shape", [(500, 300), (300, 500)], ids=str)
+def test_one_call_has_the_workspace_that_the_schedule_says(shape, changed):
+    """The compiler counts it: what the call returns beside H, and tau in parts."""
+    schedule = changed(drivers.schedule_of_width(*shape, 3, 32))
+    factor = functools.partial(
+        _blocked.factor, schedule=schedule, precision=jax.lax.Precision.HIGHEST, overwrite_a=False
+    )
+    lowered = jax.jit(factor).lower(jax.ShapeDtypeStruct((3, *shape), np.float32))
+    assert re.findall(r"@jaxqr_\w+", lowered.as_text()) == ["@jaxqr_steps"]
+    workspace = lowered.compile().memory_analysis().temp_size_in_bytes
+    assert abs(workspace - schedule.workspace_bytes) <= 2**12
 
 
 @pytest.mark.parametrize(
@@ -403,6 +434,99 @@ def test_halves_where_panels_take_most_multiprocessors(shape, halves):
         assert re.findall(r"@jaxqr_\w+", lowered.as_text()) == ["@jaxqr_steps"]
         workspace = lowered.compile().memory_analysis().temp_size_in_bytes
         assert workspace <= schedule.workspace_bytes + 2**16 <= 4 * batch * m * n / 2
+
+
+def groups_of(schedule: Schedule) -> list[list[Step]]:
+    """Its steps, the two of a pair together."""
+    groups: list[list[Step]] = []
+    for step in schedule.steps:
+        if groups and groups[-1][-1].pairs:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("shape", "device_kind"),
+    [
+        ((8192, 8192, 1), "H200"),
+        ((8192, 8192, 2), "H200"),
+        ((8192, 4096, 4), "H200"),
+        ((8000, 8004, 1), "H200"),
+        ((4096, 4096, 8), "H100"),
+    ],
+    ids=str,
+)
+def test_pairs_where_the_updates_take_most_of_the_time(shape, device_kind):
+    schedule = schedule_for(*shape, device_kind)
+    groups = groups_of(schedule)
+    assert [len(group) for group in groups].count(2) > 8
+    launches = 0
+    for group in groups:
+        assert len(group) <= 2
+        if len(group) == 2:
+            first, second = group
+            assert (first.look_ahead, first.early, second.early) == (False, 0, 0)
+            assert (first.update, second.update) == ("fused", "fused")
+            assert min(first.width, second.width) > 32
+            assert all(x % 4 == 0 for x in (schedule.n, first.offset, second.offset, second.offset + second.width))
+            launches += 1  # of what couples them
+        launches += sum(replace(step, pairs=False).launches for step in group)
+    assert schedule.launches == launches
+    assert schedule.workspace_bytes <= 4 * np.prod(shape) / 2
+    assert str(schedule).count("with the next") == [len(group) for group in groups].count(2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "device_kind"),
+    [
+        ((8192, 8192, 1), "A100"),
+        ((8192, 8192, 1), "B200"),
+        ((8192, 8190, 1), "H200"),  # quads of columns are not aligned
+        ((9000, 4096, 1), "H200"),  # tall panels
+        ((8192, 64, 4), "H200"),  # no update
+    ],
+    ids=str,
+)
+def test_no_pairs_where_the_kernel_does_not_take_them(shape, device_kind):
+    assert not any(step.pairs for step in schedule_for(*shape, device_kind).steps)
+
+
+def test_no_pairs_of_matrix_products():
+    assert not any(step.pairs for step in schedule_for(8192, 8192, 1, "H200", "highest").steps)
+
+
+def cheap_pairs(monkeypatch):
+    """Lets planning pair wherever it may."""
+    update = planning._H200.costs.update
+    update = update._replace(two=update.two._replace(**dict.fromkeys(update.two._fields, 1.0)))
+    device = replace(planning._H200, costs=planning._H200.costs._replace(update=update))
+    monkeypatch.setattr(planning, "_DEVICES", (device,))
+
+
+def test_pairs_leave_the_workspace_within_half_the_input(monkeypatch):
+    cheap_pairs(monkeypatch)
+    paired = set()
+    for n, ratio, batch in itertools.product((192, 256, 320, 384, 512, 768, 1024), (0.75, 1, 1.5, 4), (1, 60, 640)):
+        m = int(n * ratio)
+        schedule = schedule_for(m, n, batch, "H200")
+        check(schedule)
+        assert schedule.workspace_bytes <= 4 * batch * m * n / 2, (m, n, batch)
+        looks = any(step.look_ahead for step in schedule.steps)
+        paired.add((any(step.pairs for step in schedule.steps), looks, schedule.in_halves))
+    assert paired >= {(True, True, False), (True, False, True), (True, False, False), (False, True, False)}
+
+
+def test_early_matrices_beside_a_group(monkeypatch):
+    """None where each thread block takes a multiprocessor to itself."""
+    assert any(step.early for step in schedule_for(512, 512, 64, "H200").steps)
+    cheap_pairs(monkeypatch)
+    schedule = schedule_for(1024, 1024, 60, "H200")
+    groups = groups_of(schedule)
+    assert sum(len(group) == 2 for group in groups) > 2
+    assert any(group[-1].look_ahead for group in groups if len(group) == 2)
+    assert not any(step.early for group in groups if len(group) == 2 for step in group)
 
 
 def test_planning_takes_no_noticeable_time():

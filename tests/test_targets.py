@@ -11,6 +11,7 @@ import scipy.linalg
 
 import jaxqr  # noqa: F401  (registers the targets)
 from jaxqr import _native
+from jaxqr._kernels import step_slots
 
 EPS = float(np.finfo(np.float32).eps)
 MAX = float(np.finfo(np.float32).max)
@@ -854,20 +855,33 @@ def test_look_ahead_refuses_a_negative_number_of_matrices():
         call_look_ahead(normal(2, 8, 6), np.zeros((2, 2, 2), np.float32), 0, 2, 2, early=-1)
 
 
-def call_steps(a, widths, shapes, *, kernels="", in_place=False, keep=True):
-    """The results of these shapes, of float16 if they have four dimensions."""
+def call_steps(a, widths, shapes, *, in_place=False, keep=True, in_halves=False, **flags):
+    """The results of these shapes, of float16 if they have four dimensions. `flags` of steps are none by default."""
     results = [jax.ShapeDtypeStruct(shape, np.float16 if len(shape) == 4 else np.float32) for shape in shapes]
     call = jax.ffi.ffi_call("jaxqr_steps", results, input_output_aliases={0: 0} if in_place else None)
-    attributes = {"widths": np.array(widths, np.int64), "kernels": kernels, "in_place": in_place, "keep": keep}
+    attributes = {"kernels": "", "in_halves": in_halves, "in_place": in_place, "keep": keep}
+    spans = {"widths": widths, **{name: [0] * len(widths) for name in ("pairs", "look_ahead", "early")}, **flags}
+    attributes |= {name: np.array(values, np.int64) for name, values in spans.items()}
     return tuple(map(np.array, call(a, **attributes)))
 
 
-STEPS = [(40, 24, [8, 16]), (24, 24, [8, 11, 5]), (12, 30, [4, 3, 5]), (9, 9, [9]), (130, 70, [33, 31, 6])]
+STEPS = [
+    (40, 24, [8, 16], {}),
+    (24, 24, [8, 11, 5], {}),
+    (24, 24, [8, 11, 5], {"in_halves": True}),
+    (24, 24, [8, 11, 5], {"pairs": [1, 0, 0]}),
+    (12, 30, [4, 3, 5], {}),
+    (12, 30, [4, 3, 5], {"pairs": [0, 1, 0], "in_halves": True}),
+    (12, 30, [4, 3, 5], {"look_ahead": [1, 0, 0], "early": [2, 0, 0], "pairs": [0, 1, 0]}),
+    (9, 9, [9], {}),
+    (130, 70, [33, 31, 6], {"pairs": [1, 0, 0], "look_ahead": [0, 1, 0]}),
+    (30, 30, [6] * 5, {"pairs": [1, 0, 1, 0, 0], "look_ahead": [0, 1, 0, 1, 0]}),
+]
 
 
-@pytest.mark.parametrize(("m", "n", "widths"), STEPS)
+@pytest.mark.parametrize(("m", "n", "widths", "flags"), STEPS)
 @pytest.mark.parametrize("in_place", [True, False])
-def test_steps_are_panels_and_updates(m, n, widths, in_place):
+def test_steps_are_panels_and_updates(m, n, widths, flags, in_place):
     batch, a = 3, normal(3, m, n)
     h, taus, blocks = a, [], []
     for i, width in enumerate(widths):
@@ -878,16 +892,18 @@ def test_steps_are_panels_and_updates(m, n, widths, in_place):
         if first < n:
             blocks.append((t, halves))
             h = call_block_reflector(h, t, offset, width, first, n, before if i == 0 else None, halves=halves)
-    of_one = [(batch, m, n), (batch, n), *((batch, width) for width in widths)]
-    found = call_steps(a, widths, [*of_one, *(x.shape for block in blocks for x in block)], in_place=in_place)
-    expected = h, found[1], *taus, *(x for block in blocks for x in block)
+    slots, couplings = step_slots(*(any(flags.get(name, ())) for name in ("pairs", "look_ahead")))
+    of_one = [(batch, m, n), (batch, n), (couplings, batch, 5), *((batch, width) for width in widths)]
+    shapes = [*of_one, *(x.shape for block in blocks for x in block)]
+    found = call_steps(a, widths, shapes, in_place=in_place, **flags)
+    expected = h, *found[1:3], *taus, *(x for block in blocks for x in block)
     for x, y in zip(found, expected, strict=True):
         assert np.array_equal(x.view(np.uint8), y.view(np.uint8))
     widest = max(t.shape[1] for t, _ in blocks) if blocks else 0
-    shared = [(batch, widest, widest), (batch, m, 2, pitch(widest))] if blocks else []
-    found = call_steps(a, widths, of_one + shared, in_place=in_place, keep=False)
-    for x, y in zip(found[: len(of_one)], expected[: len(of_one)], strict=True):
-        assert np.array_equal(x.view(np.uint8), y.view(np.uint8))
+    shared = [(batch, widest, widest), (batch, m, 2, pitch(widest))] * slots if blocks else []
+    found = call_steps(a, widths, of_one + shared, in_place=in_place, keep=False, **flags)
+    for i, (x, y) in enumerate(zip(found[: len(of_one)], expected[: len(of_one)], strict=True)):
+        assert i in (1, 2) or np.array_equal(x.view(np.uint8), y.view(np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -899,15 +915,43 @@ def test_steps_are_panels_and_updates(m, n, widths, in_place):
         ([2, 2, 2], {}, r"steps of 6 columns with 4 results, expected 6 columns with 7"),
         ([4, 2], {0: (2, 8, 5)}, r"h is \[2,8,5\], expected \[2,8,6\]"),
         ([4, 2], {1: (2, 8)}, r"scales is \[2,8\], expected \[2,6\]"),
-        ([4, 2], {3: (2, 3)}, r"tau is \[2,3\], expected \[2,2\]"),
-        ([4, 2], {4: (2, 4, 3)}, r"t is \[2,4,3\], expected \[2,4,4\]"),
-        ([4, 2], {5: (2, 7, 2, 8)}, r"halves is \[2,7,2,8\], expected \[2,8,2,8\]"),
+        ([4, 2], {2: (1, 2, 5)}, r"couplings is \[1,2,5\], expected \[0,2,5\]"),
+        ([4, 2], {2: (0, 1, 5)}, r"couplings is \[0,1,5\], expected \[0,2,5\]"),
+        ([4, 2], {4: (2, 3)}, r"tau is \[2,3\], expected \[2,2\]"),
+        ([4, 2], {5: (2, 4, 3)}, r"t is \[2,4,3\], expected \[2,4,4\]"),
+        ([4, 2], {6: (2, 7, 2, 8)}, r"halves is \[2,7,2,8\], expected \[2,8,2,8\]"),
     ],
 )
 @pytest.mark.parametrize("keep", [True, False])
 def test_steps_errors_name_the_numbers(widths, shapes, message, keep):
-    right = [(2, 8, 6), (2, 6), (2, 4), (2, 2), (2, 4, 4), (2, 8, 2, 8)]
+    right = [(2, 8, 6), (2, 6), (0, 2, 5), (2, 4), (2, 2), (2, 4, 4), (2, 8, 2, 8)]
     if "results" in message and not keep:
         pytest.skip("there are other numbers of results")
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
         call_steps(normal(2, 8, 6), widths, [shapes.get(i, shape) for i, shape in enumerate(right)], keep=keep)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"pairs": [0, 0]}, r"pairs is of 2 steps, expected 3"),
+        ({"look_ahead": [0] * 4}, r"look_ahead is of 4 steps, expected 3"),
+        ({"early": []}, r"early is of 0 steps, expected 3"),
+        ({"pairs": [0, 0, 1]}, r"step 2 pairs, expected a next step that does not, with columns right of it"),
+        ({"pairs": [1, 1, 0]}, r"step 0 pairs, expected a next step that does not"),
+        ({"pairs": [0, 1, 0]}, r"step 1 pairs, .* with columns right of it"),
+        ({"look_ahead": [0, 0, 1]}, r"step 2 looks ahead, expected a next step, no pair with that, and no halves"),
+        ({"pairs": [1, 0, 0], "look_ahead": [1, 0, 0]}, r"step 0 looks ahead, .* no pair"),
+        ({"look_ahead": [1, 0, 0], "in_halves": True}, r"step 0 looks ahead, .* and no halves"),
+        ({"early": [0, -1, 0]}, r"step 1 has early = -1, expected at least 0"),
+        ({"pairs": [1, 0, 0]}, r"couplings is \[0,2,5\], expected \[1,2,5\]"),
+        ({"pairs": [1, 0, 0], "keep": False}, r"with 5 results, expected 6 columns with 7"),
+        ({"look_ahead": [1, 0, 0], "keep": False}, r"with 5 results, expected 6 columns with 7"),
+        ({"pairs": [1, 0, 0], "look_ahead": [0, 1, 0], "keep": False}, r"with 5 results, expected 6 columns with 11"),
+    ],
+)
+def test_steps_errors_name_the_steps(flags, message):
+    blocks = [(2, 2, 2), (2, 8, 2, 8)] + ([(2, 2, 2), (2, 6, 2, 8)] if flags.get("keep", True) else [])
+    shapes = [(2, 8, 6), (2, 6), (0, 2, 5), *[(2, 2)] * 3, *blocks]
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        call_steps(normal(2, 8, 6), [2, 2, 2], shapes, **flags)

@@ -200,38 +200,116 @@ void check_tall(const jaxqr::LeavesShape& s, const jaxqr::PanelVariant& variant,
   report(factor < 10 && untouched == 0, what, factor, untouched);
 }
 
-// `hard`: columns of very different size, and a NaN in one of the first matrix. What is known of C is poison in memory.
-void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales, bool transpose, bool hard = false) {
-  const int64_t size = s.m * s.n, w = s.width, rows = s.m - s.offset, pitch = jaxqr::reflector_pitch(w);
-  std::vector<float> h = random_floats(s.batch * size, 2), t(s.batch * w * w, 0.0f);
-  std::vector<float> a = random_floats(s.batch * size, 3);
-  const int64_t bad_column = hard ? (s.first + s.last) / 2 : -1;
-  if (hard) {
-    std::vector<float>& c = in_place ? h : a;
-    for (int64_t row = 0; row < s.batch * s.m; ++row)
-      for (int64_t j = s.first; j < s.last; ++j) c[row * s.n + j] *= j % 3 == 0 ? 0x1p-110f : j % 3 == 1 ? 1 : 0x1p110f;
-    c[(s.offset + rows / 2) * s.n + bad_column] = kPoison;
-  }
-  // Reflectors with entries of a few tenths, T from them: only the formula is under test.
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t k = 0; k < w; ++k)
-        h[b * size + (s.offset + r) * s.n + s.offset + k] /= std::sqrt(static_cast<float>(rows));
-    for (int64_t i = 0; i < w; ++i)
-      for (int64_t j = i; j < w; ++j)
-        t[b * w * w + i * w + j] = i == j ? 1.2f : 0.1f * std::cos(static_cast<float>(i * 7 + j));
-  }
-  std::vector<__half> parts(s.batch * rows * 2 * pitch, __float2half(0.0f));
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t k = 0; k < w; ++k) {
-        const float v = jaxqr::kReflectorScale * reflector(&h[b * size + s.offset * s.n + s.offset], s.n, r, k);
-        __half* const high = &parts[(b * rows + r) * 2 * pitch + k];
-        *high = __float2half(v);
-        high[pitch] = __float2half(v - __half2float(*high));
+// A block of `width` reflectors from the diagonal element `offset` on, with entries of a few tenths, and a T like those
+// that belong to such. Only the formula is under test, so that this T's need not.
+struct TestBlock {
+  int64_t m, n, offset, width;
+  std::vector<float> t;
+  std::vector<__half> halves;
+
+  // Of random matrices, whose elements of the reflectors become smaller.
+  TestBlock(std::vector<float>* h, int64_t batch, int64_t m, int64_t n, int64_t offset, int64_t width)
+      : m(m), n(n), offset(offset), width(width), t(batch * width * width, 0.0f) {
+    const int64_t rows = m - offset, pitch = jaxqr::reflector_pitch(width);
+    halves.resize(batch * rows * 2 * pitch, __float2half(0.0f));
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t i = 0; i < width; ++i)
+        for (int64_t j = i; j < width; ++j)
+          t[b * width * width + i * width + j] = i == j ? 1.2f : 0.1f * std::cos(static_cast<float>(i * 7 + j));
+      float* const panel = &(*h)[b * m * n + offset * (n + 1)];
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t k = 0; k < width; ++k) {
+          panel[r * n + k] /= std::sqrt(static_cast<float>(rows));
+          const float v = jaxqr::kReflectorScale * reflector(panel, n, r, k);
+          __half* const high = &halves[(b * rows + r) * 2 * pitch + k];
+          *high = __float2half(v);
+          high[pitch] = __float2half(v - __half2float(*high));
+        }
       }
     }
   }
+
+  // Updates a column's rows from `offset` on, given with all from `first` on.
+  void apply(const std::vector<float>& h, int64_t b, bool transpose, int64_t first, std::vector<double>* column) const {
+    const float* const panel = &h[b * m * n + offset * (n + 1)];
+    double* const c = column->data() + offset - first;
+    std::vector<double> dots(width, 0.0), weights(width, 0.0);
+    for (int64_t r = 0; r < m - offset; ++r)
+      for (int64_t k = 0; k < width; ++k) dots[k] += reflector(panel, n, r, k) * c[r];
+    for (int64_t k = 0; k < width; ++k)
+      for (int64_t l = 0; l <= k; ++l)
+        weights[transpose ? k : l] += t[b * width * width + l * width + k] * dots[transpose ? l : k];
+    for (int64_t r = 0; r < m - offset; ++r)
+      for (int64_t k = 0; k < width; ++k) c[r] -= reflector(panel, n, r, k) * weights[k];
+  }
+};
+
+// Columns of very different size, and a NaN in row `bad_row` of `bad_column` of the first matrix.
+void make_hard(std::vector<float>* c, const BlockReflectorShape& s, int64_t bad_row, int64_t bad_column) {
+  for (int64_t row = 0; row < s.batch * s.m; ++row)
+    for (int64_t j = s.first; j < s.last; ++j)
+      (*c)[row * s.n + j] *= j % 3 == 0 ? 0x1p-110f : j % 3 == 1 ? 1 : 0x1p110f;
+  (*c)[bad_row * s.n + bad_column] = kPoison;
+}
+
+// The largest error of the updated columns of the first and the last matrix, in eps of the columns' norms, but for that
+// of `bad_column` of the first one, and Inf if anything else has changed. T's block reflector is not orthogonal: it
+// lets columns grow.
+double worst_error(const BlockReflectorShape& s, const std::vector<const TestBlock*>& blocks, bool transpose,
+                   const std::vector<float>& h, const std::vector<float>& c, const std::vector<float>& updated,
+                   int64_t bad_column) {
+  const int64_t size = s.m * s.n, rows = s.m - s.offset;
+  double worst = 0.0;
+  for (int64_t b : {int64_t{0}, s.batch - 1}) {
+    for (int64_t j = s.first; j < s.last; ++j) {
+      if (b == 0 && j == bad_column) continue;
+      std::vector<double> column(rows);
+      double norm = 0.0, updated_norm = 0.0, error = 0.0;
+      for (int64_t r = 0; r < rows; ++r) {
+        column[r] = c[b * size + (s.offset + r) * s.n + j];
+        norm += column[r] * column[r];
+      }
+      for (const TestBlock* block : blocks) block->apply(h, b, transpose, s.offset, &column);
+      for (int64_t r = 0; r < rows; ++r) {
+        error += std::pow(updated[b * size + (s.offset + r) * s.n + j] - column[r], 2);
+        updated_norm += column[r] * column[r];
+      }
+      const double relative =
+          error == 0.0 ? 0.0 : std::sqrt(error / std::max(norm, updated_norm)) / std::numeric_limits<float>::epsilon();
+      worst = std::isnan(relative) ? relative : std::max(worst, relative);
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      if (i / s.n >= s.offset && i % s.n >= s.first && i % s.n < s.last) continue;
+      if (std::memcmp(&h[b * size + i], &updated[b * size + i], sizeof(float)) != 0)
+        worst = std::numeric_limits<double>::infinity();
+    }
+  }
+  return worst;
+}
+
+// Whether the scales of the updated columns are those of what is written, and the others as they were.
+bool are_scales_of(const BlockReflectorShape& s, const std::vector<float>& updated, const std::vector<float>& before,
+                   const std::vector<float>& scales) {
+  for (int64_t i = 0; i < s.batch * s.n; ++i) {
+    const int64_t b = i / s.n, j = i % s.n;
+    float expected = before[i];
+    if (j >= s.first && j < s.last) {
+      float largest = 0.0f;
+      for (int64_t r = s.offset; r < s.m; ++r)
+        largest = std::fmax(largest, std::fabs(updated[(b * s.m + r) * s.n + j]));
+      expected = jaxqr::scale_of_largest(largest, s.m);
+    }
+    if (std::memcmp(&expected, &scales[i], sizeof(float)) != 0) return false;
+  }
+  return true;
+}
+
+// `hard`: of make_hard. What is known of C is poison in memory.
+void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales, bool transpose, bool hard = false) {
+  const int64_t size = s.m * s.n, bad_column = hard ? (s.first + s.last) / 2 : -1;
+  std::vector<float> h = random_floats(s.batch * size, 2), a = random_floats(s.batch * size, 3);
+  if (hard) make_hard(in_place ? &h : &a, s, s.offset + (s.m - s.offset) / 2, bad_column);
+  const TestBlock block(&h, s.batch, s.m, s.n, s.offset, s.width);
   std::vector<float> given(h);
   for (int64_t i = 0; i < s.batch * size; ++i) {
     const int64_t row = i / s.n % s.m - s.offset, column = i % s.n - s.first;
@@ -239,9 +317,9 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales,
     h[i] = row == column ? 1.0f : 0.0f;
     given[i] = kPoison;
   }
-  const DeviceFloats result(given), with_remade(given), factors(t), source(a),
+  const DeviceFloats result(given), with_remade(given), factors(block.t), source(a),
       scales(std::vector<float>(s.batch * s.n, kPoison));
-  const DeviceHalves halves(parts);
+  const DeviceHalves halves(block.halves);
   if (!make_scales) {  // from an earlier update, of columns that were four times as large
     std::vector<float> larger(in_place ? h : a);
     for (float& x : larger) x *= 4;
@@ -260,56 +338,52 @@ void check_update(const BlockReflectorShape& s, bool in_place, bool make_scales,
   const std::vector<float> updated = result.host(), made = scales.host();
   update(with_remade, true);
   const std::vector<float> remade = scales.host(), same = with_remade.host();
-  double worst = 0.0, untouched = 0.0;
-  if (std::memcmp(same.data(), updated.data(), same.size() * sizeof(float)) != 0)
-    untouched = std::numeric_limits<double>::infinity();
-  for (int64_t i = 0; i < s.batch * s.n; ++i) {
-    const int64_t b = i / s.n, j = i % s.n;
-    float expected = made[i];
-    if (j >= s.first && j < s.last) {
-      float largest = 0.0f;
-      for (int64_t r = s.offset; r < s.m; ++r) largest = std::fmax(largest, std::fabs(updated[b * size + r * s.n + j]));
-      expected = jaxqr::scale_of_largest(largest, s.m);
-    }
-    if (std::memcmp(&expected, &remade[i], sizeof(float)) != 0) untouched = std::numeric_limits<double>::infinity();
-  }
-  for (int64_t b : {int64_t{0}, s.batch - 1}) {
-    const float* const panel = &h[b * size + s.offset * s.n + s.offset];
-    const float* const c = in_place ? &h[b * size] : &a[b * size];
-    for (int64_t j = s.first; j < s.last; ++j) {
-      std::vector<double> dots(w, 0.0), weights(w, 0.0);
-      double norm = 0.0, updated_norm = 0.0, error = 0.0;
-      for (int64_t r = 0; r < rows; ++r) {
-        const double value = c[(s.offset + r) * s.n + j];
-        norm += value * value;
-        for (int64_t k = 0; k < w; ++k) dots[k] += reflector(panel, s.n, r, k) * value;
-      }
-      for (int64_t k = 0; k < w; ++k)
-        for (int64_t l = 0; l <= k; ++l)
-          weights[transpose ? k : l] += t[b * w * w + l * w + k] * dots[transpose ? l : k];
-      for (int64_t r = 0; r < rows; ++r) {
-        double value = c[(s.offset + r) * s.n + j];
-        for (int64_t k = 0; k < w; ++k) value -= reflector(panel, s.n, r, k) * weights[k];
-        error += std::pow(updated[b * size + (s.offset + r) * s.n + j] - value, 2);
-        updated_norm += value * value;
-      }
-      // This T's block reflector is not orthogonal: it lets columns grow.
-      const double relative =
-          error == 0.0 ? 0.0 : std::sqrt(error / std::max(norm, updated_norm)) / std::numeric_limits<float>::epsilon();
-      if (b == 0 && j == bad_column) continue;
-      worst = std::isnan(relative) ? relative : std::max(worst, relative);
-    }
-    for (int64_t i = 0; i < size; ++i) {
-      if (i / s.n >= s.offset && i % s.n >= s.first && i % s.n < s.last) continue;
-      if (std::memcmp(&h[b * size + i], &updated[b * size + i], sizeof(float)) != 0)
-        untouched = std::numeric_limits<double>::infinity();
-    }
-  }
+  const bool right = std::memcmp(same.data(), updated.data(), same.size() * sizeof(float)) == 0 &&
+                     are_scales_of(s, updated, made, remade);
+  const double worst = worst_error(s, {&block}, transpose, h, in_place ? h : a, updated, bad_column),
+               untouched = right ? 0.0 : std::numeric_limits<double>::infinity();
   char what[200];
   std::snprintf(what, sizeof what, "update batch %d, %d×%d, offset %d, width %d, columns %d:%d, %d known%s%s%s",
-                int(s.batch), int(s.m), int(s.n), int(s.offset), int(w), int(s.first), int(s.last), int(s.known),
+                int(s.batch), int(s.m), int(s.n), int(s.offset), int(s.width), int(s.first), int(s.last), int(s.known),
                 in_place ? ", in place" : "", transpose ? "" : ", T not transposed", hard ? ", hard" : "");
   report(worst < 10 && untouched == 0, what, worst, untouched);
+}
+
+// The update by the block reflector of `s` and that of `second_width` columns next to it, in place.
+void check_update_by_two(const BlockReflectorShape& s, int64_t second_width, bool make_scales, bool hard) {
+  const int64_t size = s.m * s.n, bad_column = hard ? (s.first + s.last) / 2 : -1;
+  std::vector<float> h = random_floats(s.batch * size, 2);
+  if (hard) make_hard(&h, s, s.offset + (s.m - s.offset) / 2, bad_column);
+  const TestBlock first(&h, s.batch, s.m, s.n, s.offset, s.width),
+      second(&h, s.batch, s.m, s.n, s.offset + s.width, second_width);
+  const DeviceFloats result(h), t1(first.t), t2(second.t), scales(std::vector<float>(s.batch * s.n, kPoison)),
+      coupling(s.batch * jaxqr::kCouplingFloats);
+  const DeviceHalves v1(first.halves), v2(second.halves);
+  if (!make_scales) {  // from an earlier update, of columns that were four times as large
+    std::vector<float> larger(h);
+    for (float& x : larger) x *= 4;
+    const DeviceFloats earlier(larger);
+    REQUIRE(jaxqr::launch_block_reflector(s, earlier.get(), v1.get(), t1.get(), true, scales.get(), true, false,
+                                          earlier.get(), nullptr));
+  }
+  BlockReflectorShape of_second = s;
+  of_second.offset += s.width;
+  of_second.width = second_width;
+  const std::vector<float> before = scales.host();
+  REQUIRE(jaxqr::launch_coupling(of_second, s.width, result.get(), {t1.get(), t2.get()}, v2.get(), coupling.get(),
+                                 nullptr));
+  REQUIRE(jaxqr::launch_two_block_reflectors(s, second_width, result.get(), {v1.get(), v2.get()}, {t1.get(), t2.get()},
+                                             coupling.get(), scales.get(), make_scales, result.get(), nullptr));
+  REQUIRE(cudaDeviceSynchronize());
+  const std::vector<float> updated = result.host(), made = scales.host();
+  const bool right = make_scales ? are_scales_of(s, updated, before, made)
+                                 : std::memcmp(made.data(), before.data(), made.size() * sizeof(float)) == 0;
+  char what[200];
+  std::snprintf(what, sizeof what, "update batch %d, %d×%d, offset %d, widths %d and %d, columns %d:%d%s%s",
+                int(s.batch), int(s.m), int(s.n), int(s.offset), int(s.width), int(second_width), int(s.first),
+                int(s.last), make_scales ? ", scales made" : "", hard ? ", hard" : "");
+  const double worst = worst_error(s, {&first, &second}, true, h, h, updated, bad_column);
+  report(worst < 10 && right, what, worst, right ? 0.0 : std::numeric_limits<double>::infinity());
 }
 
 // `hard`: columns of very different size, zeros in the first chunk of one, and a NaN in one of the first matrix.
@@ -502,6 +576,22 @@ int check(const std::string& part) {
         }
       }
     }
+    // By two at once: strip after strip, clusters of two and of four, more tiles than are summed at once, rows and
+    // columns that do not fill tiles, and shapes for which the two go one after the other.
+    const std::pair<BlockReflectorShape, int64_t> pairs[] = {
+        {{150, 200, 320, 0, 64, 128, 320}, 64}, {{70, 260, 250 + 6, 4, 56, 100, 240}, 40},
+        {{9, 1100, 512, 64, 64, 192, 512}, 64}, {{2, 1030, 260, 0, 64, 128, 260}, 64},
+        {{1, 2100, 200, 8, 60, 120, 200}, 52},  {{2, 130, 200, 0, 64, 128, 196}, 64},
+        {{3, 128, 192, 0, 64, 128, 192}, 64},   {{2, 300, 201, 0, 64, 128, 201}, 64},
+        {{300, 70, 140, 0, 36, 72, 140}, 34},   {{40, 500, 456, 0, 33, 68, 456}, 35},
+    };
+    for (const auto& [shape, second_width] : pairs) {
+      for (bool hard : {false, true}) {
+        check_update_by_two(shape, second_width, true, hard);
+        check_update_by_two(shape, second_width, false, hard);
+        checks += 2;
+      }
+    }
   }
   if (wanted("reflectors")) {
     for (bool large : {false, true}) {
@@ -570,6 +660,11 @@ int check(const std::string& part) {
 int templates(int64_t part, int64_t parts) {
   const int64_t shared_limit = shared_bytes_limit();
   std::vector<std::function<void()>> checks;
+  for (const BlockReflectorShape& shape :
+       {BlockReflectorShape{70, 200, 320, 4, 56, 100, 320}, BlockReflectorShape{2, 1100, 236, 4, 56, 100, 236}}) {
+    checks.push_back([=] { check_update_by_two(shape, 40, true, false); });
+    checks.push_back([=] { check_update_by_two(shape, 40, false, true); });
+  }
   for (const Kernel& kernel : compiled_kernels()) {
     const int64_t width = std::min(kernel.rows, kernel.columns), batch = kernel.name.regime == "cluster" ? 1 : 3,
                   with_t = std::min(width, jaxqr::kMaxReflectorsWidth);

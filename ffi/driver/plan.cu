@@ -7,6 +7,7 @@
 #include "../block_reflector.h"
 #include "../look_ahead.h"
 #include "../regimes.h"
+#include "../step_slots.h"
 #include "../steps.h"
 #include "device.h"
 #include "fill.cuh"
@@ -24,7 +25,7 @@ struct PlanStep {
   jaxqr::PanelKernelName name;
   std::string regime;  // that the name refers to
   int64_t offset, width;
-  bool updates, looks_ahead;
+  bool updates, pairs, looks_ahead;
   int64_t early;
 };
 
@@ -32,6 +33,17 @@ struct Plan {
   int64_t batch = 0, m = 0, n = 0;
   bool in_halves = false;
   std::vector<PlanStep> steps;
+
+  jaxqr::StepSlots slots() const {
+    jaxqr::StepSlots slots;
+    for (const PlanStep& step : steps) {
+      slots.any_pairs |= step.pairs;
+      slots.any_look_ahead |= step.looks_ahead;
+    }
+    return slots;
+  }
+  // Whether a step's update is by the reflectors of the one before it, too.
+  bool by_two(size_t i) const { return i > 0 && steps[i - 1].pairs; }
 };
 
 // The decimal numbers in a text.
@@ -71,11 +83,12 @@ bool read(std::istream& text, Plan* plan) {
                            range[0],
                            range[1] - range[0],
                            updates,
+                           update.find("with the next") != std::string::npos,
                            update.find("look-ahead") != std::string::npos,
                            early.empty() ? 0 : early[0]});
   }
   for (PlanStep& step : plan->steps) step.name.regime = step.regime;
-  return !plan->steps.empty();
+  return !plan->steps.empty() && !plan->steps.back().pairs;
 }
 
 __global__ void count_differences(const unsigned* x, const unsigned* y, int64_t count,
@@ -89,6 +102,7 @@ class Factorization {
  public:
   explicit Factorization(const Plan& plan)
       : plan_(plan),
+        slots_(plan.slots()),
         size_(plan.batch * plan.m * plan.n),
         a_(size_),
         h_(size_),
@@ -96,15 +110,17 @@ class Factorization {
         scales_(plan.batch * plan.n) {
     int64_t widest = 0;
     for (const PlanStep& step : plan.steps) widest = step.updates ? std::max(widest, step.width) : widest;
-    for (int i = 0; i < 2; ++i) {  // of a panel and of the one before it, whose update it goes beside
+    // At least of a panel and of the one before it, whose update it goes beside.
+    for (int64_t i = 0; i < std::max<int64_t>(2, slots_.reflectors()); ++i) {
       t_.emplace_back(plan.batch * widest * widest);
       halves_.emplace_back(halves_count({plan.batch, plan.m, plan.n, 0, widest}));
     }
+    for (int64_t i = 0; i < slots_.couplings(); ++i) couplings_.emplace_back(plan.batch * jaxqr::kCouplingFloats);
     fill<<<1024, 256>>>(a_.get(), size_);
   }
 
   cudaError_t launch(cudaStream_t stream) const {
-    if (plan_.in_halves) return launch_halves(stream);
+    if (plan_.in_halves || slots_.any_pairs) return launch_in_one_call(stream);
     cudaError_t error = cudaSuccess;
     for (size_t i = 0; i < plan_.steps.size() && error == cudaSuccess; ++i) {
       if (i == 0 || !plan_.steps[i - 1].looks_ahead) error = panel(i, stream);
@@ -119,13 +135,16 @@ class Factorization {
         .launch(source(i), h_.get(), tau_of(step), step.updates ? t_[i % 2].get() : nullptr,
                 step.updates ? halves_[i % 2].get() : nullptr, stream);
   }
+  // Whether a step's update has the next panel beside it. That of two steps is timed alone.
+  bool looks_ahead(size_t i) const { return plan_.steps[i].looks_ahead && !slots_.any_pairs; }
   // With look-ahead the next panel too.
   cudaError_t update(size_t i, cudaStream_t stream) const {
     const PlanStep& step = plan_.steps[i];
     if (!step.updates) return cudaSuccess;
-    const BlockReflectorShape shape{plan_.batch, plan_.m, plan_.n, step.offset, step.width, step.offset + step.width,
-                                    plan_.n};
-    if (!step.looks_ahead)
+    if (plan_.by_two(i)) return update_by_two(i, stream);
+    const int64_t first = step.offset + step.width, last = step.pairs ? first + plan_.steps[i + 1].width : plan_.n;
+    const BlockReflectorShape shape{plan_.batch, plan_.m, plan_.n, step.offset, step.width, first, last};
+    if (!looks_ahead(i))
       return jaxqr::launch_block_reflector(shape, h_.get(), halves_[i % 2].get(), t_[i % 2].get(), true, scales_.get(),
                                            i == 0, false, source(i), stream);
     return jaxqr::launch_look_ahead(
@@ -156,21 +175,47 @@ class Factorization {
   const float* source(size_t i) const { return i == 0 ? a_.get() : h_.get(); }
   float* tau_of(const PlanStep& step) const { return tau_.get() + plan_.batch * step.offset; }
 
-  cudaError_t launch_halves(cudaStream_t stream) const {
+  // And what couples the two.
+  cudaError_t update_by_two(size_t i, cudaStream_t stream) const {
+    const PlanStep &first = plan_.steps[i - 1], &second = plan_.steps[i];
+    const int64_t end = second.offset + second.width;
+    const float* const t[2] = {t_[(i - 1) % 2].get(), t_[i % 2].get()};
+    const __half* const halves[2] = {halves_[(i - 1) % 2].get(), halves_[i % 2].get()};
+    const BlockReflectorShape of_second{plan_.batch, plan_.m, plan_.n, second.offset, second.width, end, plan_.n};
+    const cudaError_t error =
+        jaxqr::launch_coupling(of_second, first.width, h_.get(), t, halves[1], couplings_[0].get(), stream);
+    if (error != cudaSuccess) return error;
+    BlockReflectorShape of_first = of_second;
+    of_first.offset = first.offset;
+    of_first.width = first.width;
+    return jaxqr::launch_two_block_reflectors(of_first, second.width, h_.get(), halves, t, couplings_[0].get(),
+                                              scales_.get(), i == 1, source(i - 1), stream);
+  }
+
+  cudaError_t launch_in_one_call(cudaStream_t stream) const {
     std::vector<jaxqr::FactorizationStep> steps;
-    for (const PlanStep& step : plan_.steps) {
+    int64_t group = 0;
+    for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      const PlanStep& step = plan_.steps[i];
       const PanelShape shape{1, plan_.m, plan_.n, step.offset, step.width};
-      steps.push_back({step.name, step.offset, step.width, tau_of(step), t_[0].get(), halves_[0].get(),
-                       step.width * step.width, static_cast<int64_t>(halves_count(shape))});
+      const int64_t slot = slots_.reflectors_of(group, plan_.by_two(i));
+      steps.push_back({step.name, step.offset, step.width, tau_of(step), t_[slot].get(), halves_[slot].get(),
+                       step.width * step.width, static_cast<int64_t>(halves_count(shape)), step.pairs,
+                       step.pairs ? couplings_[slots_.coupling_of(group)].get() : nullptr, step.looks_ahead,
+                       step.early});
+      group += !step.pairs;
     }
-    return jaxqr::launch_steps(plan_.batch, plan_.m, plan_.n, steps, a_.get(), h_.get(), scales_.get(), stream);
+    return jaxqr::launch_steps(plan_.batch, plan_.m, plan_.n, steps, plan_.in_halves, a_.get(), h_.get(), scales_.get(),
+                               stream);
   }
 
   const Plan& plan_;
+  const jaxqr::StepSlots slots_;
   const int64_t size_;
   const DeviceFloats a_, h_, tau_, scales_;
   std::vector<DeviceFloats> t_;
   std::vector<DeviceHalves> halves_;
+  std::vector<DeviceFloats> couplings_;
 };
 
 }  // namespace
@@ -196,7 +241,11 @@ int time_plan(std::istream& text, int64_t replays) {
     std::printf("column %d: panel %.1f", static_cast<int>(plan.steps[i].offset),
                 graph_microseconds([&](cudaStream_t stream) { return factorization.panel(i, stream); }));
     if (plan.steps[i].updates)
-      std::printf(", update%s %.1f", plan.steps[i].looks_ahead ? " and next panel" : "",
+      std::printf(", update%s %.1f",
+                  plan.by_two(i)                 ? " by two"
+                  : plan.steps[i].pairs          ? " of the next columns"
+                  : factorization.looks_ahead(i) ? " and next panel"
+                                                 : "",
                   graph_microseconds([&](cudaStream_t stream) { return factorization.update(i, stream); }));
     std::printf("\n");
   }

@@ -46,7 +46,7 @@ def scheduled_kernels(step: Step) -> list[str | Kernel]:
         own += ["tall_project", "tall_sum", "tall_subtract"] if step.update == "fused" else []
     elif step.update == "fused":
         own += [] if makes_t(step.regime, step.variant, step.width) else ["reflectors"]
-        own += ["block_reflector"] * (1 + step.look_ahead + (step.early > 0))
+        own += ["block_reflector"] * (1 + step.look_ahead + (step.early > 0) + step.pairs)
     return own
 
 
@@ -70,10 +70,11 @@ def launched_kernels(run: Callable[[], object]) -> list[str]:
 
 
 def own_kernels(names: Iterable[str]) -> list[str | Kernel]:
-    """This package's kernels among them, in order: a panel's, or the name of another one."""
+    """This package's kernels among them, in order: a panel's, or the name of another one. What couples two block
+    reflectors is an update's kernel too."""
     own: list[str | Kernel] = []
     for name in names:
-        if re.search(r"block_reflector(_bulk)?_kernel", name):
+        if re.search(r"block_reflector(s|_bulk)?_kernel", name):
             own.append("block_reflector")
         elif "reflectors_kernel" in name:
             own.append("reflectors")
