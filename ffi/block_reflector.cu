@@ -350,7 +350,7 @@ cudaError_t launch_two_block_reflectors(const BlockReflectorShape& shape, int64_
     error = launch_block_reflector(shape, h, halves[0], t[0], true, scales, make_scales, false, src, stream);
     return error != cudaSuccess
                ? error
-               : launch_block_reflector(second, h, halves[1], t[1], true, scales, false, make_scales, h, stream);
+               : launch_block_reflector(second, h, halves[1], t[1], true, scales, false, false, h, stream);
   }
   int device, processors;
   error = cudaGetDevice(&device);
