@@ -6,9 +6,8 @@
 // after strip of 64 columns by tickets, as other kernels may have some multiprocessors for a while. Its parts are those
 // of block_reflector_bulk_kernel.cuh, but
 //
-// - a warpgroup has every other tile, whole: products of 64 rows are those at which the tensor cores read V often
-// enough.
-//   They take turns with their products, so that one multiplies while the other does the rest;
+// - a warpgroup has every other tile, whole, as products of 32 rows take the tensor cores longer than half of 64. They
+//   take turns with their products, so that one multiplies while the other does the rest;
 // - the weights too are products of warpgroups: W is a factor as it lies in registers, and so are the weights. T comes
 //   as halves, as one more tile. Its products leave the accumulators, which truncate, every 16 reflectors;
 // - copies of the next strip's tiles start while this one is finished.
