@@ -336,9 +336,8 @@ cudaError_t launch_coupling(const BlockReflectorShape& second, int64_t first_wid
 }
 
 cudaError_t launch_two_block_reflectors(const BlockReflectorShape& shape, int64_t second_width, float* h,
-                                        const __half* const (&halves)[2], const float* const (&t)[2],
-                                        const float* coupling, float* scales, bool make_scales, const float* src,
-                                        cudaStream_t stream) {
+                                        const __half* const (&halves)[2], const float* const (&t)[2], float* coupling,
+                                        float* scales, bool make_scales, const float* src, cudaStream_t stream) {
   if (shape.batch == 0 || shape.first == shape.last) return cudaSuccess;
   BlockReflectorShape second = shape;
   second.offset += shape.width;
@@ -365,7 +364,7 @@ cudaError_t launch_two_block_reflectors(const BlockReflectorShape& shape, int64_
         [&](int64_t batch, int64_t count, auto& parameters) {
           two::Arguments arguments;
           two::Maps maps;
-          const float* const of_matrices = coupling + batch * kCouplingFloats;
+          float* const of_matrices = coupling + batch * kCouplingFloats;
           bool made =
               make_map_of_c(&maps.c, a.src + batch * a.matrix_stride() + shape.offset * shape.n + shape.first,
                             a.columns(), a.rows(), shape.n, a.matrix_stride(), count) &&
@@ -375,8 +374,7 @@ cudaError_t launch_two_block_reflectors(const BlockReflectorShape& shape, int64_
             made = made && make_map_of_v<64>(&maps.v[i], halves[i], widths[i], a.rows() - i * widths[0], batch, count);
           arguments.h = h + batch * a.matrix_stride() + shape.offset * shape.n + shape.offset;
           arguments.coupling = of_matrices;
-          arguments.tickets = reinterpret_cast<int*>(const_cast<float*>(of_matrices)) + kCouplingTickets +
-                              (shape.first > all_columns_from);
+          arguments.tickets = reinterpret_cast<int*>(of_matrices + kCouplingTickets) + (shape.first > all_columns_from);
           arguments.scales = scales + batch * shape.n + shape.offset;
           arguments.make_scales = make_scales;
           arguments.column_scale = column_scale(shape.m);

@@ -44,11 +44,10 @@ cudaError_t launch_coupling(const BlockReflectorShape& second, int64_t first_wid
 
 // What launch_block_reflector does with `transpose`, by the block reflector of `shape` and then by the one of
 // `second_width` columns right of it, in one pass over C where it can. `coupling` is theirs and serves once for the
-// columns right of both from the first one on, and once for others: it counts what is done.
+// columns right of both from the first one on, and once for others: what is done is counted in it.
 cudaError_t launch_two_block_reflectors(const BlockReflectorShape& shape, int64_t second_width, float* h,
-                                        const __half* const (&halves)[2], const float* const (&t)[2],
-                                        const float* coupling, float* scales, bool make_scales, const float* src,
-                                        cudaStream_t stream);
+                                        const __half* const (&halves)[2], const float* const (&t)[2], float* coupling,
+                                        float* scales, bool make_scales, const float* src, cudaStream_t stream);
 
 }  // namespace jaxqr
 

@@ -109,7 +109,7 @@ class Update(NamedTuple):
     wide: Chain
     narrow_copies: Turns
     wide_copies: Turns
-    two: Turns
+    two: Chain
     coupling: Turns
     exchange: tuple[float, ...]
     two_exchange: tuple[float, ...]
@@ -217,11 +217,9 @@ COSTS = Costs(
             issue=3800.0,
             issue_turn=1200.0,
         ),
-        two=Turns(
+        two=Chain(
             latency=6000.0,
             latency_turn=1650.0,
-            issue=6000.0,
-            issue_turn=1650.0,
         ),
         coupling=Turns(
             latency=11000.0,

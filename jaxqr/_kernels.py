@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from jaxqr import _native
-from jaxqr._costs import COSTS, Costs, Turns
+from jaxqr._costs import COSTS, Chain, Costs, Turns
 
 Variant = tuple[int, ...]
 """The numbers that name a kernel within its regime."""
@@ -358,9 +358,8 @@ def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device
     def by_shares(count: int, exchange: float) -> float:
         turns = math.ceil(tiles / count)
         if not aligned:
-            chain = costs.wide if width > 32 else costs.narrow
-            latency = exchange + chain.latency + chain.latency_turn * turns
-            return _waves(strips, 1, latency, latency, device, count)
+            latency, issue = _turns(costs.wide if width > 32 else costs.narrow, turns)
+            return _waves(strips, 1, exchange + latency, exchange + issue, device, count)
         latency, issue = _turns(costs.wide_copies if width > 32 else costs.narrow_copies, turns)
         if count > 2 and 4 * strips * count > 3 * device.multiprocessors:
             latency = 2 * issue  # some come two to a multiprocessor
@@ -383,7 +382,7 @@ def coupling_seconds(rows: int, batch: int, device: Device) -> float:
 
 
 def _shared_seconds(
-    costs: Turns, exchange: tuple[float, ...], rows: int, strips: int, resident: int, device: Device
+    costs: Chain | Turns, exchange: tuple[float, ...], rows: int, strips: int, resident: int, device: Device
 ) -> float:
     """Time of a launch for strips whose rows as many thread blocks share as take the least time."""
     tiles = math.ceil(rows / 64)
@@ -474,9 +473,10 @@ def tall_matmul_update_seconds(rows: int, width: int, columns: int, batch: int, 
     return matmul_update_seconds(rows, width, columns + 2 * width, batch, device) + parts / device.bandwidth
 
 
-def _turns(costs: Turns, count: int) -> tuple[float, float]:
+def _turns(costs: Chain | Turns, count: int) -> tuple[float, float]:
     """Latency and issue of a thread block with ``count`` turns."""
-    return costs.latency + costs.latency_turn * count, costs.issue + costs.issue_turn * count
+    latency = costs.latency + costs.latency_turn * count
+    return latency, costs.issue + costs.issue_turn * count if isinstance(costs, Turns) else latency
 
 
 def _waves(units: int, resident: int, latency: float, issue: float, device: Device, blocks: int = 1) -> float:
