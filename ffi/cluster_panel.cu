@@ -15,11 +15,10 @@ constexpr int64_t kMaxGrid = 0x7fffffff;
 constexpr int64_t kPortableCtas = 8;
 
 template <int kRowsPerLane, int kCols, int kMaxWarps>
-cudaError_t launch(int64_t ctas, const PanelShape& shape, const float* src, float* h, float* tau, float* t,
-                   __half* halves, cudaStream_t stream) {
+cudaError_t launch(int64_t ctas, const PanelShape& shape, const float* src, float* h, float* tau, cudaStream_t stream) {
   const auto kernel = cluster_panel_kernel<kRowsPerLane, kCols, kMaxWarps>;
   const int width = static_cast<int>(shape.width), rows = static_cast<int>(shape.m - shape.offset);
-  const int shared_bytes = cluster_shared_bytes<kCols, kMaxWarps>(kRowsPerLane, width, t != nullptr);
+  const int shared_bytes = cluster_shared_bytes<kCols, kMaxWarps>(kRowsPerLane, width);
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   if (error != cudaSuccess) return error;
   if (ctas > kPortableCtas) {
@@ -44,9 +43,7 @@ cudaError_t launch(int64_t ctas, const PanelShape& shape, const float* src, floa
   config.numAttrs = 1;
   for (int64_t first = 0; first < shape.batch; first += kMaxGrid / ctas) {
     config.gridDim = static_cast<unsigned>(ctas * std::min(shape.batch - first, kMaxGrid / ctas));
-    error = cudaLaunchKernelEx(&config, kernel, src + first * stride, h + first * stride, tau + first * width,
-                               t == nullptr ? nullptr : t + first * width * width,
-                               t == nullptr ? nullptr : halves + first * rows * 2 * reflector_pitch(width), stride,
+    error = cudaLaunchKernelEx(&config, kernel, src + first * stride, h + first * stride, tau + first * width, stride,
                                shape.n, rows, width, static_cast<int>(ctas), vectors);
     if (error != cudaSuccess) return error;
   }
@@ -74,26 +71,25 @@ const char* cluster_variant_mismatch(const ClusterVariant& variant, const PanelS
   return "no such variant was compiled";
 }
 
-int64_t cluster_shared_bytes(const ClusterVariant& variant, int64_t width, bool has_t) {
+int64_t cluster_shared_bytes(const ClusterVariant& variant, int64_t width) {
 #define JAXQR_BYTES(rows_per_lane, cols_per_lane, max_warps) \
   if (same(variant, rows_per_lane, cols_per_lane))           \
-    return cluster_shared_bytes<cols_per_lane, max_warps>(rows_per_lane, static_cast<int>(width), has_t);
+    return cluster_shared_bytes<cols_per_lane, max_warps>(rows_per_lane, static_cast<int>(width));
   JAXQR_CLUSTER_VARIANTS(JAXQR_BYTES)
 #undef JAXQR_BYTES
   return 0;
 }
 
 cudaError_t launch_cluster_panel(const ClusterVariant& variant, const PanelShape& shape, const float* src, float* h,
-                                 float* tau, float* t, __half* halves, cudaStream_t stream) {
+                                 float* tau, cudaStream_t stream) {
   int device, clusters;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
   if (error != cudaSuccess) return error;
   if (!clusters) return cudaErrorNotSupported;
-  if (t != nullptr && shape.width > kMaxClusterTWidth) return cudaErrorInvalidValue;
 #define JAXQR_LAUNCH(rows_per_lane, cols_per_lane, max_warps) \
   if (same(variant, rows_per_lane, cols_per_lane))            \
-    return launch<rows_per_lane, cols_per_lane, max_warps>(variant.ctas, shape, src, h, tau, t, halves, stream);
+    return launch<rows_per_lane, cols_per_lane, max_warps>(variant.ctas, shape, src, h, tau, stream);
   JAXQR_CLUSTER_VARIANTS(JAXQR_LAUNCH)
 #undef JAXQR_LAUNCH
   return cudaErrorInvalidValue;

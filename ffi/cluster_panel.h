@@ -2,7 +2,6 @@
 #ifndef JAXQR_FFI_CLUSTER_PANEL_H_
 #define JAXQR_FFI_CLUSTER_PANEL_H_
 
-#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -17,20 +16,16 @@ struct ClusterVariant {
   int64_t rows_per_lane, cols_per_lane, ctas;
 };
 
-// Of wider panels another kernel makes T in less time.
-inline constexpr int kMaxClusterTWidth = 32;
-
 // Why the variant cannot factor this panel, or nullptr if it can.
 const char* cluster_variant_mismatch(const ClusterVariant& variant, const PanelShape& shape);
 
-// Dynamic shared memory of a CTA of a launch, with `has_t` of one that makes T too; the device has to offer as much to
-// one CTA.
-int64_t cluster_shared_bytes(const ClusterVariant& variant, int64_t width, bool has_t);
+// Dynamic shared memory of a CTA of a launch; the device has to offer as much to one CTA.
+int64_t cluster_shared_bytes(const ClusterVariant& variant, int64_t width);
 
-// As launch_panel, but with T and `halves` of at most kMaxClusterTWidth columns. Returns cudaErrorNotSupported on a
-// device without clusters (before compute capability 9.0).
+// As launch_panel without T, which another kernel makes in less time. Returns cudaErrorNotSupported on a device without
+// clusters (before compute capability 9.0).
 cudaError_t launch_cluster_panel(const ClusterVariant& variant, const PanelShape& shape, const float* src, float* h,
-                                 float* tau, float* t, __half* halves, cudaStream_t stream);
+                                 float* tau, cudaStream_t stream);
 
 }  // namespace jaxqr
 

@@ -32,15 +32,12 @@ __device__ __forceinline__ uint32_t map_to_rank(uint32_t address, int rank) {
   return mapped;
 }
 
-// Writes to a CTA of the cluster and completes 4 bytes of the current phase of that CTA's mbarrier, if `active`. (A
-// predicate: a branch costs more.)
-__device__ __forceinline__ void store_async_if(bool active, uint32_t mapped_address, float value,
-                                               uint32_t mapped_barrier) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %3, 0;\n\t"
-      "@p st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];\n\t}" ::"r"(mapped_address),
-      "f"(value), "r"(mapped_barrier), "r"(static_cast<uint32_t>(active))
-      : "memory");
+// Writes to a CTA of the cluster and completes 16 bytes of the current phase of that CTA's mbarrier.
+__device__ __forceinline__ void store_async(uint32_t mapped_address, const float4& value, uint32_t mapped_barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                   mapped_address),
+               "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(mapped_barrier)
+               : "memory");
 }
 
 __device__ __forceinline__ float4 load_from_cluster(uint32_t mapped_address) {

@@ -74,14 +74,8 @@ PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, b
   }
   if (name.regime == "cluster" && v.size() == 3) {
     const ClusterVariant variant{v[0], v[1], v[2]};
-    const char* const mismatch = cluster_variant_mismatch(variant, shape);
-    if (shape.width > kMaxClusterTWidth) {
-      return followed_by_reflectors(mismatch, cluster_shared_bytes(variant, shape.width, false),
-                                    std::bind(launch_cluster_panel, variant, shape, _1, _2, _3, nullptr, nullptr, _4),
-                                    shape, has_t);
-    }
-    return {mismatch, cluster_shared_bytes(variant, shape.width, has_t),
-            std::bind(launch_cluster_panel, variant, shape, _1, _2, _3, _4, _5, _6)};
+    return followed_by_reflectors(cluster_variant_mismatch(variant, shape), cluster_shared_bytes(variant, shape.width),
+                                  std::bind(launch_cluster_panel, variant, shape, _1, _2, _3, _4), shape, has_t);
   }
   return {"there is no such regime with that many numbers", 0, nullptr};
 }

@@ -53,26 +53,18 @@ class Cluster(NamedTuple):
     """Of a panel by a cluster of thread blocks.
 
     Attributes:
-      latency_row: for each row of a lane beyond the first 16.
       latency_width: for each column and column of the panel.
       exchange, exchange_of_16: between the blocks, for each column: by their number up to 8, and for 16.
       issue_share: of the latency, that each further block on a multiprocessor adds at least.
-      t_latency, t_row, t_width: the same for T.
-      t_overlap: what of a column's step T saves.
     """
 
     latency: float
     latency_column: float
     latency_element: float
-    latency_row: float
     latency_width: float
     exchange: float
     exchange_of_16: float
     issue_share: float
-    t_latency: float
-    t_row: float
-    t_width: float
-    t_overlap: float
 
 
 class Chain(NamedTuple):
@@ -168,18 +160,13 @@ COSTS = Costs(
         t_step=0.131,
     ),
     cluster=Cluster(
-        latency=3500.0,
-        latency_column=385.0,
-        latency_element=3.5,
-        latency_row=19.0,
-        latency_width=2.4,
-        exchange=9.4,
-        exchange_of_16=410.0,
+        latency=4000.0,
+        latency_column=348.0,
+        latency_element=2.85,
+        latency_width=1.64,
+        exchange=8.6,
+        exchange_of_16=127.0,
         issue_share=0.62,
-        t_latency=2850.0,
-        t_row=5.8,
-        t_width=2.8,
-        t_overlap=61.0,
     ),
     reflectors=Reflectors(
         narrow=Turns(

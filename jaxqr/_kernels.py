@@ -32,7 +32,6 @@ TALL_UPDATE_LAUNCHES = 3
 """The kernels of a tall panel's fused update, which takes its reflectors as they are."""
 
 _MAX_TURNS_WIDTH = 64  # of panels whose columns the warps of a thread block take in turns
-_MAX_CLUSTER_T_WIDTH = 32  # of panels that get T from the cluster kernel itself
 _NARROW_REFLECTORS = 8  # columns of the panels that leave T to a kernel in float64, rather than to the CTA kernel
 _SHARES = (1, 2, 4, 8, 16)  # thread blocks that may share the rows of V, and but for 16 those of a strip
 _CLUSTER_SIZES = (2, 4, 8, 16)  # thread blocks that may share a panel
@@ -203,14 +202,13 @@ class ClusterKernel:
         return self.rows_per_lane, self.cols_per_lane, self.blocks
 
     def makes_t(self, width: int) -> bool:
-        return width <= _MAX_CLUSTER_T_WIDTH
+        return False
 
     def _shared_bytes(self, panel: Panel) -> int:
-        """Scalars, barriers and exchanges of the widest panel, the columns' rows of a block, and for T a square."""
+        """Scalars, barriers and exchanges of the widest panel, and the columns' rows of a block."""
         widest = self.cols_per_lane * self.max_warps
-        t_side = _MAX_CLUSTER_T_WIDTH if panel.with_reflectors and self.makes_t(panel.width) else 0
         rows = 32 * (self.rows_per_lane + math.ceil(widest / 32)) + 4
-        return 200 * widest + 16 * self.max_warps + 4 * rows * panel.width + 4 * t_side**2
+        return 332 * widest + 16 * self.max_warps + 4 * rows * panel.width
 
     def fits(self, panel: Panel, device: Device) -> bool:
         return (
@@ -224,18 +222,13 @@ class ClusterKernel:
         """A chain of reflectors, which several blocks on a multiprocessor slow down."""
         costs, width, warps = device.costs.cluster, panel.width, math.ceil(panel.width / self.cols_per_lane)
         elements = self.rows_per_lane * self.cols_per_lane
-        registers = min(255, math.ceil(100 + 0.8 * elements))
+        registers = min(255, 40 + 8 * self.cols_per_lane + math.ceil(1.5 * elements))
         resident = max(1, min(device.shared_bytes // self._shared_bytes(panel), _REGISTERS // (registers * 32 * warps)))
         exchange = costs.exchange * self.blocks if self.blocks <= 8 else costs.exchange_of_16
         column = costs.latency_column + costs.latency_element * elements
-        column += costs.latency_row * max(0, self.rows_per_lane - 16)
         latency = costs.latency + width * (column + exchange + costs.latency_width * width)
-        own_t = panel.with_reflectors and self.makes_t(panel.width)
-        if own_t:
-            t_column = costs.t_row * self.rows_per_lane + costs.t_width * width - costs.t_overlap
-            latency += costs.t_latency + width * t_column
         seconds = _waves(batch, resident, latency, costs.issue_share * latency, device, self.blocks)
-        return seconds if own_t else seconds + reflectors_seconds(panel, batch, device)
+        return seconds + reflectors_seconds(panel, batch, device)
 
 
 Kernel = TinyKernel | CtaKernel | ClusterKernel

@@ -78,11 +78,10 @@ def check(schedule: Schedule):
             assert schedule.device_kind == "H200"
             rows_per_lane, cols_per_lane, blocks = step.variant
             [max_warps] = [v[2] for v in _native.kernels()["cluster"] if v[:2] == (rows_per_lane, cols_per_lane)]
-            assert blocks in (2, 4, 8)
+            assert blocks in (2, 4, 8, 16)
             assert step.rows <= 32 * rows_per_lane * blocks + step.width
             assert step.width <= cols_per_lane * max_warps
-            makes_t = step.update == "fused" and step.width <= 32
-            floats_held = 32 * (rows_per_lane + 1) * step.width + makes_t * 32**2
+            floats_held = 32 * (rows_per_lane + 1) * step.width
         elif step.regime == "tall":
             assert step.rows > MAX_ROWS[schedule.device_kind]
             check_tall(step)

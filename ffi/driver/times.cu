@@ -139,12 +139,10 @@ int sweep() {
   };
 
   const auto panels = [&](const Kernel& kernel, int64_t rows, int64_t width, int64_t batch) {
-    const bool cluster = kernel.name.regime == "cluster";
     const PanelShape s{batch, rows, width, 0, width};
     if (width > rows || batch * rows * width > kMostFloats) return;
     const std::vector<int64_t>& v = kernel.name.variant;
-    const bool makes_t = cluster ? width <= jaxqr::kMaxClusterTWidth
-                                 : kernel.name.regime == "cta" && jaxqr::panel_makes_t({v[0], v[1]}, width);
+    const bool makes_t = kernel.name.regime == "cta" && jaxqr::panel_makes_t({v[0], v[1]}, width);
     for (bool has_t : {false, true}) {
       if (has_t && !makes_t) continue;
       const PanelKernel of_shape = jaxqr::panel_kernel(kernel.name, s, has_t);
