@@ -115,36 +115,35 @@ __device__ __forceinline__ void rescale_sums(Sums<kWidth>& w, float (&scale)[kSt
 }
 
 // By all threads of a cluster: W becomes the sum of its CTAs' in the order of their ranks, in units of the lowest of
-// their scales where these differ.
+// their scales where these differ. Each CTA adds a part of W, and gives it to all.
 template <int kWidth>
 __device__ __forceinline__ void sum_over_cluster(Sums<kWidth>& w, float (&scale)[kStrip], bool scales_differ) {
-  constexpr int kQuads = kWidth * kStrip / 4 / kThreads;
-  const auto quad = [&](int i) {
-    const int index = 4 * (threadIdx.x + i * kThreads);
-    return &w[index / kStrip][index % kStrip];
-  };
-  float4 sums[kQuads] = {}, lowest = {kNoScale, kNoScale, kNoScale, kNoScale};
+  const int shares = static_cast<int>(gridDim.y), part = kWidth * kStrip / 4 / shares;  // in quads
   float* const own_scale = &scale[4 * threadIdx.x % kStrip];
   const auto scale_of = [&](int other) {
     return ptx::load_from_cluster(ptx::map_to_rank(ptx::shared_address(own_scale), other));
   };
   cluster_barrier();
-  for (int other = 0; scales_differ && other < static_cast<int>(gridDim.y); ++other)
-    lowest = smaller(lowest, scale_of(other));
-  for (int other = 0; other < static_cast<int>(gridDim.y); ++other) {
-    const float4 from = scales_differ ? scale_of(other) : lowest;
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      float4 part = ptx::load_from_cluster(ptx::map_to_rank(ptx::shared_address(quad(i)), other));
-      if (scales_differ) part = scaled(part, lowest, from);
-      sums[i] = {sums[i].x + part.x, sums[i].y + part.y, sums[i].z + part.z, sums[i].w + part.w};
+  float4 lowest = {kNoScale, kNoScale, kNoScale, kNoScale};
+  for (int other = 0; scales_differ && other < shares; ++other) lowest = smaller(lowest, scale_of(other));
+  // Always of the same columns.
+  for (int i = static_cast<int>(blockIdx.y) * part + threadIdx.x; i < static_cast<int>(blockIdx.y + 1) * part;
+       i += kThreads) {
+    const uint32_t place = ptx::shared_address(&w[4 * i / kStrip][4 * i % kStrip]);
+    float4 sum = {};
+#pragma unroll 8
+    for (int other = 0; other < shares; ++other) {
+      float4 own = ptx::load_from_cluster(ptx::map_to_rank(place, other));
+      if (scales_differ) own = scaled(own, lowest, scale_of(other));
+      sum = {sum.x + own.x, sum.y + own.y, sum.z + own.z, sum.w + own.w};
     }
+    for (int other = 0; other < shares; ++other) ptx::store_to_cluster(ptx::map_to_rank(place, other), sum);
   }
-  cluster_barrier();  // all have read; the last access to another CTA's memory
-#pragma unroll
-  for (int i = 0; i < kQuads; ++i) *reinterpret_cast<float4*>(quad(i)) = sums[i];
-  if (scales_differ && threadIdx.x < kStrip / 4) *reinterpret_cast<float4*>(own_scale) = lowest;
-  barrier();
+  cluster_barrier();  // all have read and given; the last access to another CTA's memory
+  if (scales_differ) {
+    if (threadIdx.x < kStrip / 4) *reinterpret_cast<float4*>(own_scale) = lowest;
+    barrier();
+  }
 }
 
 // By all threads: Tᵀ·W or T·W, a lane two columns, a warp a quad of rows and, as T's zeros are skipped, its mirror

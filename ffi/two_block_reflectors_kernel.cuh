@@ -349,41 +349,41 @@ __device__ __forceinline__ void multiply(Shared& shared, const Arguments& a) {
     if constexpr (kShared) {
       if (a.make_scales && thread % 4 == 0) *reinterpret_cast<float2*>(&shared.scale[column]) = scale;
       cluster_barrier();
+      // Each CTA adds a part of the sums, always of the same columns, and gives it to all.
+      const int shares = static_cast<int>(gridDim.y), part = kWidth * kStrip / 2 / shares;  // in quads
       float2 lowest = scale;
       const auto scale_of = [&](int other) -> float2 {
         const uint32_t place = ptx::map_to_rank(ptx::shared_address(&shared.scale[column]), other);
         return {ptx::load_float_from_cluster(place), ptx::load_float_from_cluster(place + sizeof(float))};
       };
-      const int shares = static_cast<int>(gridDim.y);
       for (int other = 0; a.make_scales && other < shares; ++other) {
         const float2 of_other = scale_of(other);
         lowest = {fminf(lowest.x, of_other.x), fminf(lowest.y, of_other.y)};
       }
-      for (int other = 0; other < shares; ++other) {
-        const float2 factor = a.make_scales ? ratio(lowest, scale_of(other)) : float2{1.0f, 1.0f};
-#pragma unroll
-        for (int quad = 0; quad < kWidth / 4; ++quad) {
-          const float4 part =
-              ptx::load_from_cluster(ptx::map_to_rank(ptx::shared_address(&shared.sums[quad][thread]), other));
-          float* const own = &w[quad / (kWidth / 8)][quad % (kWidth / 8) * 4];
-          own[0] = fmaf(part.x, factor.x, own[0]);
-          own[1] = fmaf(part.y, factor.x, own[1]);
-          own[2] = fmaf(part.z, factor.y, own[2]);
-          own[3] = fmaf(part.w, factor.y, own[3]);
+      for (int i = static_cast<int>(blockIdx.y) * part + threadIdx.x; i < static_cast<int>(blockIdx.y + 1) * part;
+           i += kThreads) {
+        const uint32_t place = ptx::shared_address(&shared.sums[i / 128][thread]);
+        float4 sum = {};
+#pragma unroll 4
+        for (int other = 0; other < shares; ++other) {
+          const float2 factor = a.make_scales ? ratio(lowest, scale_of(other)) : float2{1.0f, 1.0f};
+          const float4 own = ptx::load_from_cluster(ptx::map_to_rank(place, other));
+          sum = {fmaf(own.x, factor.x, sum.x), fmaf(own.y, factor.x, sum.y), fmaf(own.z, factor.y, sum.z),
+                 fmaf(own.w, factor.y, sum.w)};
         }
+        for (int other = 0; other < shares; ++other) ptx::store_to_cluster(ptx::map_to_rank(place, other), sum);
       }
       scale = lowest;
-      cluster_barrier();  // all have read; the last access to another CTA's sums
-    } else {
+      cluster_barrier();  // all have read and given; the last access to another CTA's sums
+    }
 #pragma unroll
-      for (int quad = 0; quad < kWidth / 4; ++quad) {
-        const float4 sum = shared.sums[quad][thread];
-        float* const own = &w[quad / (kWidth / 8)][quad % (kWidth / 8) * 4];
-        own[0] = sum.x;
-        own[1] = sum.y;
-        own[2] = sum.z;
-        own[3] = sum.w;
-      }
+    for (int quad = 0; quad < kWidth / 4; ++quad) {
+      const float4 sum = shared.sums[quad][thread];
+      float* const own = &w[quad / (kWidth / 8)][quad % (kWidth / 8) * 4];
+      own[0] = sum.x;
+      own[1] = sum.y;
+      own[2] = sum.z;
+      own[3] = sum.w;
     }
     if (a.make_scales) scale = {scale.x == kNoScale ? 1.0f : scale.x, scale.y == kNoScale ? 1.0f : scale.y};  // zeros'
 
