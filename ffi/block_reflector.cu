@@ -190,7 +190,7 @@ cudaError_t plan_shares(const BlockReflectorShape& shape, bool bulk, int64_t* sh
   // 1, 2, 4 and 8. Two on a multiprocessor, which has room for them of the bulk kernel, take kTogether times as long.
   // Larger clusters leave some multiprocessors empty, whose groups they do not fit, so that some come two to a
   // multiprocessor before all are taken.
-  constexpr double kOverhead[2][4] = {{1.6, 2.0, 2.6, 4.1}, {5.3, 6.3, 7.5, 9.5}}, kTogether = 1.65;
+  constexpr double kOverhead[2][4] = {{1.6, 2.0, 2.4, 2.6}, {5.3, 6.2, 7.0, 7.6}}, kTogether = 1.65;
   const int resident = bulk ? 2 : 1;
   double least = 0;
   for (int i = 0; i < 4 && (int64_t{1} << i) <= tiles; ++i) {
@@ -272,7 +272,7 @@ cudaError_t takes_two(const BlockReflectorShape& second, bool* takes) {
 // How many CTAs share the rows of a strip, of which a multiprocessor has one: as many as take the least time. In the
 // time of a tile: what they take beside their tiles.
 int64_t plan_shares_of_two(int64_t rows, int64_t strips, int processors) {
-  constexpr double kOverhead[] = {4, 6.5, 11.5};
+  constexpr double kOverhead[] = {4, 5.5, 6.7};
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
   int64_t shares = 1;
   double least = 0;

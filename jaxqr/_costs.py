@@ -214,8 +214,8 @@ COSTS = Costs(
             issue=10000.0,
             issue_turn=400.0,
         ),
-        exchange=(1000.0, 2500.0, 6000.0),
-        two_exchange=(4000.0, 12000.0),
+        exchange=(1000.0, 1900.0, 2500.0),
+        two_exchange=(2500.0, 4500.0),
     ),
     lift=Lift(
         latency=3000.0,

@@ -249,8 +249,8 @@ def test_the_table_shows_every_step():
         ("cta", (4, 32), 33, "fused", 3),  # in turns
         ("cta", (4, 16), 33, "fused", 2),
         ("cta", (4, 32), 8, "matmul", 1),
-        ("cluster", (16, 8, 4), 32, "fused", 2),
-        ("cluster", (16, 8, 4), 33, "fused", 3),
+        ("cluster", (16, 8, 4), 32, "fused", 3),
+        ("cluster", (16, 8, 4), 32, None, 1),
         ("jax", None, 8, None, 0),
     ],
 )
