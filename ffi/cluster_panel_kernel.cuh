@@ -5,8 +5,8 @@
 // same instructions on the same numbers, so that pivots and their rows need no exchange; CTA 0 alone counts it in sums
 // and writes it. Of the rows below, CTA r has 32·kRowsPerLane from r·32·kRowsPerLane on. In every CTA warp w owns
 // columns w·kCols …; each lane has rows lane + 32·s of the top, s < kTopItems, and of the rest rows 4·(lane + 32·i) + q
-// for item i < kRowsPerLane/4 and q < 4. Rows and columns past the panel are zeros. A column that its warp has finished
-// takes the last place among the warp's columns, as v: the next pivot column always is the first.
+// for item i < kRowsPerLane/4 and q < 4. Rows and columns past the panel are zeros. Columns go out as they were
+// published; what registers hold of them from then on does not count.
 //
 // One reduction and one exchange for two neighbouring reflectors, of the raw columns x and y as in panel_columns.cuh.
 // The owner of the columns k and k + 1 publishes them to the other warps of its CTA through shared memory, before its
@@ -29,8 +29,9 @@
 // unconditionally or by a decision on bits that they share: every wait ends whatever the data are (NaN included). The
 // CTAs of a cluster are resident together, and none leaves before all have read what it holds.
 //
-// Range, NaN, signs and tau as in panel_columns.cuh. The maxima for the columns' scales take an exchange, and for a
-// tiny tail Σx² < 2^-80 its maximum and the repeated sums one each.
+// Range, NaN, signs and tau as in panel_columns.cuh, but for tau of a second reflector, which is made from v. That
+// takes an exchange at the end, the maxima for the columns' scales one at the beginning, and for a tiny tail Σx² <
+// 2^-80 its maximum and the repeated sums one each.
 //
 // Resources. About (kRowsPerLane + kTopItems)·(kCols + 2) data registers a lane; the CTA's rows and the top of width
 // columns in shared memory.
@@ -595,6 +596,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
         }
       }
       apply_reflector(a, top, column, from, one, x, x_top, sums, pivot_row);
+      // The second column comes next. (After it what follows is of no use.)
       apply_to_second(column, one, pair.projection, x, x_top, y, y_top);
       alpha = pivot_of(y_top, column + 1);
       below(column + 1, y_top, x_top);
