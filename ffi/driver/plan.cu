@@ -123,16 +123,18 @@ class Factorization {
     if (plan_.in_halves || slots_.any_pairs) return launch_in_one_call(stream);
     cudaError_t error = cudaSuccess;
     for (size_t i = 0; i < plan_.steps.size() && error == cudaSuccess; ++i) {
-      if (i == 0 || !plan_.steps[i - 1].looks_ahead) error = panel(i, stream);
+      if (i == 0 || !plan_.steps[i - 1].looks_ahead) error = panel(i, source(i), stream);
       if (error == cudaSuccess) error = update(i, stream);
     }
     return error;
   }
-  cudaError_t panel(size_t i, cudaStream_t stream) const {
+  // A panel of the input: one of H, factored again and again, would end in tiny tails, which take longer.
+  cudaError_t panel_of_input(size_t i, cudaStream_t stream) const { return panel(i, a_.get(), stream); }
+  cudaError_t panel(size_t i, const float* src, cudaStream_t stream) const {
     const PlanStep& step = plan_.steps[i];
     const PanelShape shape{plan_.batch, plan_.m, plan_.n, step.offset, step.width};
     return jaxqr::panel_kernel(step.name, shape, step.updates)
-        .launch(source(i), h_.get(), tau_of(step), step.updates ? t_[i % 2].get() : nullptr,
+        .launch(src, h_.get(), tau_of(step), step.updates ? t_[i % 2].get() : nullptr,
                 step.updates ? halves_[i % 2].get() : nullptr, stream);
   }
   // Whether a step's update has the next panel beside it. That of two steps is timed alone.
@@ -148,8 +150,9 @@ class Factorization {
       return jaxqr::launch_block_reflector(shape, h_.get(), halves_[i % 2].get(), t_[i % 2].get(), true, scales_.get(),
                                            i == 0, false, source(i), stream);
     return jaxqr::launch_look_ahead(
-        shape, plan_.steps[i + 1].width, step.early, [&](cudaStream_t stream) { return panel(i + 1, stream); },
-        h_.get(), halves_[i % 2].get(), t_[i % 2].get(), scales_.get(), i == 0, source(i), stream);
+        shape, plan_.steps[i + 1].width, step.early,
+        [&](cudaStream_t stream) { return panel(i + 1, h_.get(), stream); }, h_.get(), halves_[i % 2].get(),
+        t_[i % 2].get(), scales_.get(), i == 0, source(i), stream);
   }
 
   // How many of `replays` of the graph give H other bits than the first.
@@ -239,7 +242,7 @@ int time_plan(std::istream& text, int64_t replays) {
               microseconds([&] { return launch(nullptr); }));
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     std::printf("column %d: panel %.1f", static_cast<int>(plan.steps[i].offset),
-                graph_microseconds([&](cudaStream_t stream) { return factorization.panel(i, stream); }));
+                graph_microseconds([&](cudaStream_t stream) { return factorization.panel_of_input(i, stream); }));
     if (plan.steps[i].updates)
       std::printf(", update%s %.1f",
                   plan.by_two(i)                 ? " by two"
