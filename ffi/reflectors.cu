@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
   // Places are found again rather than kept in registers.
   const int own = ptx::recomputed(static_cast<int>(blockIdx.x));
   float* const t = blocks.block[own / matrices].t + own % matrices * (int64_t{width} * width);
-  t_from_coupling<kWidth>([&](int i) { return shared.tau[i]; }, coupling, shared.squares[kWidth > 32], width, t);
+  t_from_coupling<kWidth>(shared.tau, coupling, shared.squares[kWidth > 32], width, t);
 }
 
 // The same for blocks of at most eight columns, whose few roundings do not average out: a thread takes whole rows, and

@@ -6,10 +6,10 @@ namespace jaxqr {
 
 // T = (I + diag(tau)·G)⁻¹·diag(tau) from coupling[k·kPitch + i] = tau_i·G(i, k) for i < k < kPitch, zero for k ≥ width;
 // what is elsewhere does not count. By substitution on diagonal blocks of 32, and two products for the block between
-// them. No 1/tau. Called by all threads, after a barrier; kPitch is 32 or, with kPitch² floats of `scratch`, 64, and
-// tau_of(k) is tau of column k.
-template <int kPitch, typename TauOf>
-__device__ __forceinline__ void t_from_coupling(TauOf tau_of, float* coupling, float* scratch, int width, float* t) {
+// them. No 1/tau. Called by all threads, after a barrier; kPitch is 32 or, with kPitch² floats of `scratch`, 64.
+template <int kPitch>
+__device__ __forceinline__ void t_from_coupling(const float* tau, float* coupling, float* scratch, int width,
+                                                float* t) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int block = warp; block < kPitch / 32; block += warps) {
     // Lane j holds column j of the block's inverse.
@@ -34,7 +34,7 @@ __device__ __forceinline__ void t_from_coupling(TauOf tau_of, float* coupling, f
       for (int i = 0; i < 32; ++i) scratch[(base + i) * kPitch + j] = x[i];
     }
     if (j < width) {
-      const float tau_j = tau_of(j);
+      const float tau_j = tau[j];
       float* place = t + base * width + j;
 #pragma unroll
       for (int i = 0; i < 32; ++i, place += width) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ void t_from_coupling(TauOf tau_of, float* coupling, f
         }
       }
       if (32 + lane >= width) break;
-      const float tau_j = tau_of(32 + lane);
+      const float tau_j = tau[32 + lane];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) t[(i + r) * width + 32 + lane] = -sums[r] * tau_j;
     }

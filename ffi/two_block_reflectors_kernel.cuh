@@ -21,7 +21,6 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "block_reflector_parts.cuh"
 #include "bulk_ptx.cuh"
@@ -268,16 +267,13 @@ __device__ __forceinline__ void multiply(Shared& shared, const Arguments& a) {
       }
     };
 
-    // Products with 16 of V's rows or T's, low parts first, for W or the weights. T gets that of both low parts too: of
-    // columns that are nearly parallel the weights are small differences of large products.
-    const auto start_products = [&](auto of_t, float (&product)[kWidth / 2], const uint32_t (&high)[4],
-                                    const uint32_t (&low)[4], uint32_t rows) {
+    // Products with 16 of V's rows or T's, low parts first, for W or the weights.
+    const auto start_products = [&](float (&product)[kWidth / 2], const uint32_t (&high)[4], const uint32_t (&low)[4],
+                                    uint32_t rows) {
       constexpr int kRowBytes = 2 * kWidth;
       constexpr uint32_t kLow = kWidth * kRowBytes / 16;
-      constexpr bool kOfT = decltype(of_t)::value;
       ptx::wgmma_begin();
-      if constexpr (kOfT) ptx::wgmma<kRowBytes, false, true>(product, low, rows + kLow);
-      ptx::wgmma<kRowBytes, kOfT, true>(product, high, rows + kLow);
+      ptx::wgmma<kRowBytes, false, true>(product, high, rows + kLow);
       ptx::wgmma<kRowBytes, true, true>(product, low, rows);
       ptx::wgmma<kRowBytes, true, true>(product, high, rows);
       ptx::wgmma_commit();
@@ -314,8 +310,7 @@ __device__ __forceinline__ void multiply(Shared& shared, const Arguments& a) {
         split_step(0);
         begin_turn();
 #pragma unroll
-        for (int block = 0; block < 2; ++block)
-          start_products(std::false_type{}, product[block], high[0], low[0], place + block * kBlock);
+        for (int block = 0; block < 2; ++block) start_products(product[block], high[0], low[0], place + block * kBlock);
 #pragma unroll
         for (int step = 1; step < kTileRows / 16; ++step) {
           split_step(step);
@@ -323,8 +318,7 @@ __device__ __forceinline__ void multiply(Shared& shared, const Arguments& a) {
           for (int block = 0; block < 2; ++block) {
             ptx::wgmma_wait<1>(product[block]);
             add(w[block], product[block]);
-            start_products(std::false_type{}, product[block], high[step % 2], low[step % 2],
-                           place + block * kBlock + step * kStep);
+            start_products(product[block], high[step % 2], low[step % 2], place + block * kBlock + step * kStep);
           }
         }
         end_turn();
@@ -421,7 +415,7 @@ __device__ __forceinline__ void multiply(Shared& shared, const Arguments& a) {
       constexpr int kSteps = kWidth / 16;
       const auto start = [&](int item) {
         const int block = item >= kSteps, step = item - block * kSteps;
-        start_products(std::true_type{}, product[item % 2], high[step], low[step],
+        start_products(product[item % 2], high[step], low[step],
                        place + (block + step / kSteps) * kBlock + step % kSteps * kStep);
       };
       start(0);

@@ -91,10 +91,6 @@ class TinyKernel:
     def variant(self) -> Variant:
         return self.column_lanes, self.cols_per_lane, self.row_lanes, self.warps, self.rows_per_lane
 
-    def makes_t(self, width: int) -> bool:
-        del width
-        return False
-
     def fits(self, panel: Panel, device: Device) -> bool:
         del device
         return (
@@ -201,9 +197,6 @@ class ClusterKernel:
     def variant(self) -> Variant:
         return self.rows_per_lane, self.cols_per_lane, self.blocks
 
-    def makes_t(self, width: int) -> bool:
-        return False
-
     def _shared_bytes(self, panel: Panel) -> int:
         """Scalars, barriers and exchanges of the widest panel, and the columns' rows of a block."""
         widest = self.cols_per_lane * self.max_warps
@@ -245,14 +238,15 @@ def kernels() -> tuple[Kernel, ...]:
             ClusterKernel(rows_per_lane, cols_per_lane, max_warps, blocks)
             for rows_per_lane, cols_per_lane, max_warps in variants["cluster"]
             for blocks in _CLUSTER_SIZES
-            if blocks <= 8 or cols_per_lane == 8  # for the height that eight blocks have with half the columns
+            if blocks <= 8 or cols_per_lane == 8  # sixteen of four columns a lane take longer
         ),
     )
 
 
 def makes_t(regime: str, variant: Variant | None, width: int) -> bool:
     """Whether T, and V as halves, of a panel are made by the panel's own kernel rather than by another."""
-    return any(kernel.regime == regime and kernel.variant == variant and kernel.makes_t(width) for kernel in kernels())
+    ctas = (kernel for kernel in kernels() if isinstance(kernel, CtaKernel))
+    return any((cta.regime, cta.variant) == (regime, variant) and cta.makes_t(width) for cta in ctas)
 
 
 def reflectors_seconds(panel: Panel, batch: int, device: Device) -> float:
