@@ -330,8 +330,11 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
       if (lane / One::value == c) mine = magnitude;
     }
     send(One{}, mine);
-    const float scale = power_of_two_scale(receive(One{}, larger));
-    if (lane % One::value == 0) shared.scale[first + lane / One::value] = scale;
+    const float magnitude = receive(One{}, larger), scale = power_of_two_scale(magnitude);
+    if (lane % One::value == 0) {
+      shared.scale[first + lane / One::value] = scale;
+      shared.beta[first + lane / One::value] = magnitude;  // until the reflector is made
+    }
 #pragma unroll
     for (int c = 0; c < kCols; ++c) {
       const float factor = __shfl_sync(kFullWarp, scale, c * One::value);
@@ -513,16 +516,34 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
                   y_square = of_column(Two::value, pair_sums.sum, k + 1 + kCols);
       square = fmaf(x_next, x_next, x_square);
       xy = fmaf(x_next, pair_sums.pivots_below.y, xy_below);
-      const Reflector reflector = make_reflector(alpha, square);
-      pair = {fmaf(reflector.inverse, xy, pair_sums.pivot_row.y), x_square, xy_below};
-      const float coefficient = reflector.neg_inverse_beta * pair.projection;
-      const float rest = second_sum(reflector.neg_inverse_beta, pair, pair.projection, xy_below, y_square);
-      const float least = kLeastShare * fmaxf(y_square, coefficient * coefficient * x_square);
+      Reflector reflector = make_reflector(alpha, square);
+      float rest;  // of the second column
+      const auto pair_up = [&] {
+        pair = {fmaf(reflector.inverse, xy, pair_sums.pivot_row.y), x_square, xy_below};
+        const float coefficient = reflector.neg_inverse_beta * pair.projection;
+        rest = second_sum(reflector.neg_inverse_beta, pair, pair.projection, xy_below, y_square);
+        return kLeastShare * fmaxf(y_square, coefficient * coefficient * x_square);
+      };
+      const float least = pair_up();
       pair.together = has_second && square >= kTinySquare && rest >= least && rest >= kTinySquare;
+      bool zero_y = false;
+      if (__builtin_expect(has_second && !pair.together, false)) {
+        // Columns of zeros stay zeros, and need no other scale.
+        const auto is_zero = [&](int column, float sum) { return sum == 0.0f && shared.beta[column] == 0.0f; };
+        const bool zero_x = is_zero(k, square);
+        zero_y = is_zero(k + 1, y_square);
+        if (zero_x) {
+          reflector = {alpha, 0.0f, 0.0f, 0.0f};
+          pair_up();
+        }
+        pair.together = (zero_x || square >= kTinySquare) && (zero_y || (zero_x && rest >= kTinySquare));
+      }
       if (__builtin_expect(pair.together, true)) {
         const float next_alpha = fmaf(-pair.projection, reflector.neg_inverse_beta * x_next, pair_sums.pivots_below.y);
         one = keep_made(k, reflector, 1.0f);
-        two = keep_made(k + 1, make_reflector(next_alpha, rest), 1.0f);
+        Reflector next_reflector = make_reflector(next_alpha, rest);
+        if (zero_y) next_reflector = {next_alpha, 0.0f, 0.0f, 0.0f};
+        two = keep_made(k + 1, next_reflector, 1.0f);
         if (lane == 0) {
           shared.pairs[k / 2] = pair;
           ptx::mbarrier_arrive(&shared.made[k]);
@@ -684,8 +705,9 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
     const float square = receive(One{}, add);
     const int c = lane / One::value, k = first + c;
     if (rank == 0 && lane % One::value == 0 && c < count) {
-      const bool remade = c % 2 == 1 && shared.pairs[k / 2].together;
-      tau_out[matrix * width + k] = remade ? 2.0f / (1.0f + square) : shared.reflectors[k].tau;
+      const float tau = shared.reflectors[k].tau;
+      const bool remade = c % 2 == 1 && shared.pairs[k / 2].together && tau != 0.0f;
+      tau_out[matrix * width + k] = remade ? 2.0f / (1.0f + square) : tau;
     }
   }
 

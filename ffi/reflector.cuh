@@ -26,12 +26,12 @@ __device__ __forceinline__ Reflector make_reflector(float alpha, float sum_of_sq
       ((alpha_square - (square - rest)) + (sum_of_squares - rest)) + fmaf(alpha, alpha, -alpha_square);
   const float guess = ptx::rsqrt_approx(square), half_guess = 0.5f * guess;
   const float rough = square * guess, residual = fmaf(-rough, rough, square) + square_error;
+  const float inverse_guess = ptx::rcp_approx(magnitude + rough);  // beside what makes the norm exact
   const float norm = fmaf(half_guess, residual, rough);
   const float norm_error = fmaf(half_guess, residual, rough - norm);
   const float inverse_norm = fmaf(guess, fmaf(-norm_error, guess, fmaf(-norm, guess, 1.0f)), guess);
   const float distance = magnitude + norm;  // |alpha - beta|
   const float distance_error = (magnitude - (distance - norm)) + norm_error;
-  const float inverse_guess = ptx::rcp_approx(distance);
   const float inverse =
       fmaf(inverse_guess, fmaf(-distance_error, inverse_guess, fmaf(-distance, inverse_guess, 1.0f)), inverse_guess);
   return {-copysignf(norm, alpha), fmaf(magnitude, inverse_norm, 1.0f), copysignf(inverse, alpha),

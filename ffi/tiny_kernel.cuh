@@ -76,6 +76,25 @@ __device__ __forceinline__ void store1(uint32_t address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
 
+// Global memory by its 64-bit address: of a pointer every row's would be made anew, by seven instructions. 0 where not
+// `valid`, and then nothing is read.
+__device__ __forceinline__ float load_global(int64_t address, bool valid) {
+  float value;
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\tmov.f32 %0, 0f00000000;\n\t@p ld.global.f32 %0, [%1];\n\t}"
+      : "=f"(value)
+      : "l"(address), "r"(int{valid}));
+  return value;
+}
+__device__ __forceinline__ void store_global(int64_t address, float value, bool valid) {
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p st.global.f32 [%0], %1;\n\t}" ::"l"(address),
+               "f"(value), "r"(int{valid})
+               : "memory");
+}
+__device__ __forceinline__ int64_t global_address(const float* pointer) {
+  return static_cast<int64_t>(__cvta_generic_to_global(pointer));
+}
+
 }  // namespace tiny
 
 template <int kColumnLanes, int kCols, int kRowLanes, int kWarps, int kRows>
@@ -143,23 +162,26 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
     return value;
   };
 
+  const int64_t row_bytes = int64_t{4} * n;
   float a[kCols][kRows], factor[kCols], tau_own[kCols];  // factor: what a register of the column is times in H
   {
-    const float* const source = src + matrix * (int64_t{m} * n) + part * kRows * n + column_lane;
+    int64_t source = tiny::global_address(src + matrix * (int64_t{m} * n) + part * kRows * n + column_lane);
     int limit[kCols];
 #pragma unroll
     for (int c = 0; c < kCols; ++c) limit[c] = column_lane + c * kColumnLanes < n ? m - part * kRows : 0;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-      for (int c = 0; c < kCols; ++c) a[c][r] = r < limit[c] ? source[r * n + c * kColumnLanes] : 0.0f;
+      for (int c = 0; c < kCols; ++c) a[c][r] = tiny::load_global(source + 4 * kColumnLanes * c, r < limit[c]);
+      source = ptx::recomputed(source + row_bytes);
     }
   }
 #pragma unroll
   for (int c = 0; c < kCols; ++c) {
-    float magnitude = 0.0f;
+    float largest[4] = {};
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) magnitude = fmaxf(magnitude, fabsf(a[c][r]));
+    for (int r = 0; r < kRows; ++r) largest[r % 4] = fmaxf(largest[r % 4], fabsf(a[c][r]));
+    const float magnitude = fmaxf(fmaxf(largest[0], largest[1]), fmaxf(largest[2], largest[3]));
     const float scale = power_of_two_scale(largest_part(magnitude));
 #pragma unroll
     for (int r = 0; r < kRows; ++r) a[c][r] *= scale;
@@ -338,18 +360,30 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
       }
     }
 
-    // Register r of a part holds its row r + shift, counted around; of the part with the next pivot the rows before
-    // that are gone, and of the parts before it all.
     const int done = min(reflectors, (set + 1) * kColumnLanes), column = column_lane + set * kColumnLanes;
-    const int shift = kParts == 1 ? done : done % kRows, next_part = kParts == 1 ? 0 : done / kRows;
-    const int limit = column < columns && part >= next_part ? min(kRows, m - part * kRows) : 0;
-    const int around = kParts > 1 && part > next_part ? -kRows : kRows;
-    float* const retired = target + (part * kRows - done) * n + set * kColumnLanes;
+    if constexpr (kParts == 1) {
+      if (done < m) {
+        const int left = column < columns ? m - done : 0;
+        int64_t place = tiny::global_address(target + set * kColumnLanes);
 #pragma unroll
-    for (int r = 0; r < (kParts == 1 ? kRows - set * kColumnLanes : kRows); ++r) {
-      int row = r + shift;
-      if (kParts > 1 && row >= kRows) row += around;
-      if (row < limit) retired[row * n] = a[set][r] * factor[set];
+        for (int r = 0; r < kRows - set * kColumnLanes; ++r) {
+          tiny::store_global(place, a[set][r] * factor[set], r < left);
+          place = ptx::recomputed(place + row_bytes);
+        }
+      }
+    } else {
+      // Register r of a part holds its row r + shift, counted around; of the part with the next pivot the rows before
+      // that are gone, and of the parts before it all.
+      const int shift = done % kRows, next_part = done / kRows;
+      const int limit = column < columns && part >= next_part ? min(kRows, m - part * kRows) : 0;
+      const int around = part > next_part ? -kRows : kRows;
+      float* const retired = target + (part * kRows - done) * n + set * kColumnLanes;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        int row = r + shift;
+        if (row >= kRows) row += around;
+        if (row < limit) retired[row * n] = a[set][r] * factor[set];
+      }
     }
     if (column < min(columns, m) && part == 0) tau_out[matrix * min(m, n) + column] = tau_own[set];
   }
