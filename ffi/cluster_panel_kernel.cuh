@@ -525,20 +525,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
         return kLeastShare * fmaxf(y_square, coefficient * coefficient * x_square);
       };
       const float least = pair_up();
-      pair.together = has_second && square >= kTinySquare && rest >= least && rest >= kTinySquare;
-      bool zero_y = false;
-      if (__builtin_expect(has_second && !pair.together, false)) {
-        // Columns of zeros stay zeros, and need no other scale.
-        const auto is_zero = [&](int column, float sum) { return sum == 0.0f && shared.beta[column] == 0.0f; };
-        const bool zero_x = is_zero(k, square);
-        zero_y = is_zero(k + 1, y_square);
-        if (zero_x) {
-          reflector = {alpha, 0.0f, 0.0f, 0.0f};
-          pair_up();
-        }
-        pair.together = (zero_x || square >= kTinySquare) && (zero_y || (zero_x && rest >= kTinySquare));
-      }
-      if (__builtin_expect(pair.together, true)) {
+      const auto keep_pair = [&](bool zero_y) {
         const float next_alpha = fmaf(-pair.projection, reflector.neg_inverse_beta * x_next, pair_sums.pivots_below.y);
         one = keep_made(k, reflector, 1.0f);
         Reflector next_reflector = make_reflector(next_alpha, rest);
@@ -548,6 +535,20 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
           shared.pairs[k / 2] = pair;
           ptx::mbarrier_arrive(&shared.made[k]);
         }
+      };
+      pair.together = has_second && square >= kTinySquare && rest >= least && rest >= kTinySquare;
+      if (__builtin_expect(pair.together, true)) {
+        keep_pair(false);
+      } else if (has_second) {
+        // Columns of zeros stay zeros, and need no other scale.
+        const auto is_zero = [&](int column, float sum) { return sum == 0.0f && shared.beta[column] == 0.0f; };
+        const bool zero_x = is_zero(k, square), zero_y = is_zero(k + 1, y_square);
+        if (zero_x) {
+          reflector = {alpha, 0.0f, 0.0f, 0.0f};
+          pair_up();
+        }
+        pair.together = (zero_x || square >= kTinySquare) && (zero_y || (zero_x && rest >= kTinySquare));
+        if (pair.together) keep_pair(zero_y);
       }
     } else {
       ptx::mbarrier_wait_first_phase(&shared.made[k]);

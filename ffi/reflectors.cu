@@ -56,7 +56,7 @@ __device__ __forceinline__ void for_each_two_tiles(Use use) {
   }
 }
 
-// Values of the product's accumulators, four lanes' at a time.
+// The product's accumulators, a lane's four of a tile at a time.
 template <int kWidth>
 constexpr int kQuads = kTiles<kWidth> * 32;
 
@@ -81,7 +81,7 @@ __device__ __forceinline__ void add(float4& sum, const float4& part) {
 template <int kWidth, bool kShared>
 __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
     reflectors_kernel(const __grid_constant__ Blocks blocks, const float* h, const float* tau, int64_t matrix_stride,
-                      int64_t row_stride, int m, int k, int first_column, int matrices) {
+                      int64_t row_stride, int m, int k, int first_column) {
   constexpr int kCols = kWidth / 8;
   constexpr bool kInCluster = kShared && kClusters;
   __shared__ Shared<kWidth> shared;
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
   const int rank = kInCluster ? blockIdx.y : 0, shares = kInCluster ? gridDim.y : 1;  // of the cluster
 
   // The matrices of the first block, whose V are the highest, come first.
-  const ReflectorBlock& block = blocks.block[blockIdx.x / matrices];
-  const int64_t matrix = blockIdx.x % matrices;
+  const ReflectorBlock& block = blocks.block[blockIdx.z];
+  const int64_t matrix = blockIdx.x;
   const int width = static_cast<int>(block.width), rows = m - static_cast<int>(block.offset);
   const int pitch = static_cast<int>(reflector_pitch(width));
   const int column = lane / 4 * kCols;  // this lane's first
@@ -172,18 +172,20 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
         }
       }
       if (column < pitch) {
-        __half* const place = halves + 2 * int64_t{row} * pitch;
+        const int pitch_here = ptx::recomputed(pitch);  // no multiples of it kept in registers
+        __half* const place = halves + 2 * int64_t{row} * pitch_here;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
 #pragma unroll
           for (int part = 0; part < 2; ++part) {
             if (row + row_of(i) >= rows) continue;
             const uint32_t (&words)[kCols / 2] = parts[part][i];
+            __half* const to = place + (2 * row_of(i) + part) * pitch_here;
+            // In one store, which the compiler would take apart.
             if constexpr (kCols == 8)
-              *reinterpret_cast<uint4*>(place + (2 * row_of(i) + part) * pitch) = {words[0], words[1], words[2],
-                                                                                   words[3]};
+              __stwb(reinterpret_cast<uint4*>(to), uint4{words[0], words[1], words[2], words[3]});
             else
-              *reinterpret_cast<uint2*>(place + (2 * row_of(i) + part) * pitch) = {words[0], words[1]};
+              __stwb(reinterpret_cast<uint2*>(to), uint2{words[0], words[1]});
           }
         }
       }
@@ -215,13 +217,15 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
       });
       const bool last = turn + 1 == turns;
       if (last || (turn + 1) % kSumStrips == 0) {
+        float4* const place = (warp == 0 ? shared.sums : shared.parts[warp - 1]) + lane;
         const bool adds = warp == 0 && turn >= kSumStrips;
-        float* const place = reinterpret_cast<float*>(warp == 0 ? shared.sums : shared.parts[warp - 1]) + lane;
 #pragma unroll
-        for (int i = 0; i < 4 * kTiles<kWidth>; ++i) {
-          float& value = acc[i / 4][i % 4];
-          place[32 * i] = (adds ? place[32 * i] : 0.0f) + value;
-          value = 0.0f;
+        for (int tile = 0; tile < kTiles<kWidth>; ++tile) {
+          float4 sum = {acc[tile][0], acc[tile][1], acc[tile][2], acc[tile][3]};
+          if (adds) add(sum, place[32 * tile]);
+          place[32 * tile] = sum;
+#pragma unroll
+          for (int q = 0; q < 4; ++q) acc[tile][q] = 0.0f;
         }
         __syncthreads();
         for (int i = threadIdx.x; i < kQuads<kWidth>; i += kThreads) {
@@ -298,21 +302,21 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
   for (int index = threadIdx.x; index < kQuads<kWidth>; index += kThreads) {
     int tile = index / 32, i = 0;
     for (; tile >= kCols - 2 * i; ++i) tile -= kCols - 2 * i;
-    const int q = index / 8 % 4, g = index % 8, set = 2 * i + q / 2, other_set = 2 * i + tile, x = kCols * g + set;
+    const int g = lane / 4, other_set = 2 * i + tile;
     const float4 quad = shared.sums[index];
     const float sums[4] = {quad.x, quad.y, quad.z, quad.w};
 #pragma unroll
-    for (int t = 0; t < 4; ++t) {
-      const int other_g = 2 * t + q % 2, y = kCols * other_g + other_set, from = min(x, y), to = max(x, y);
+    for (int q = 0; q < 4; ++q) {
+      const int set = 2 * i + q / 2, other_g = lane % 4 * 2 + q % 2;
+      const int x = kCols * g + set, y = kCols * other_g + other_set, from = min(x, y), to = max(x, y);
       // Each pair of columns once, also those of no columns.
       if (set > other_set || (set == other_set && g >= other_g)) continue;
-      coupling[to * kWidth + from] = shared.tau[from] * (sums[t] / (kReflectorScale * kReflectorScale));
+      coupling[to * kWidth + from] = shared.tau[from] * (sums[q] / (kReflectorScale * kReflectorScale));
     }
   }
   __syncthreads();
   // Places are found again rather than kept in registers.
-  const int own = ptx::recomputed(static_cast<int>(blockIdx.x));
-  float* const t = blocks.block[own / matrices].t + own % matrices * (int64_t{width} * width);
+  float* const t = blocks.block[blockIdx.z].t + ptx::recomputed(int64_t{blockIdx.x}) * (width * width);
   t_from_coupling<kWidth>(shared.tau, coupling, shared.squares[kWidth > 32], width, t);
 }
 
@@ -320,15 +324,15 @@ __global__ void __launch_bounds__(kThreads, kWidth == 64 ? 2 : 3)
 // VᵀV and T are float64 until T is written.
 constexpr int kNarrow = kNarrowReflectors;
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 5)
     narrow_reflectors_kernel(const __grid_constant__ Blocks blocks, const float* h, const float* tau,
-                             int64_t matrix_stride, int64_t row_stride, int m, int k, int first_column, int matrices) {
+                             int64_t matrix_stride, int64_t row_stride, int m, int k, int first_column) {
   __shared__ double sums[kWarps][32];
   __shared__ float scale[kNarrow];
   __shared__ unsigned magnitudes[kNarrow];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const ReflectorBlock& block = blocks.block[blockIdx.x / matrices];
-  const int64_t matrix = blockIdx.x % matrices;
+  const ReflectorBlock& block = blocks.block[blockIdx.z];
+  const int64_t matrix = blockIdx.x;
   const int width = static_cast<int>(block.width), rows = m - static_cast<int>(block.offset);
   h += matrix * matrix_stride + block.offset * (row_stride + 1);
   tau += matrix * k + block.offset - first_column;
@@ -440,7 +444,7 @@ cudaError_t launch_reflectors(const ReflectorShape& shape, const std::vector<Ref
                               const float* tau, cudaStream_t stream) {
   const int64_t stride = shape.m * shape.n;
   for (size_t first = 0; first < blocks.size(); first += kMaxBlocks) {
-    const int64_t count = std::min<int64_t>(kMaxBlocks, blocks.size() - first), matrices = kMaxGrid / count;
+    const int64_t count = std::min<int64_t>(kMaxBlocks, blocks.size() - first);
     int64_t widest = 0, highest = 0, shares = 1;
     for (int64_t i = 0; i < count; ++i) {
       widest = std::max(widest, blocks[first + i].width);
@@ -472,19 +476,18 @@ cudaError_t launch_reflectors(const ReflectorShape& shape, const std::vector<Ref
       static_cast<void>(cudaGetLastError());
       cluster.val.clusterDim.y = static_cast<unsigned>(shares);
     }
-    for (int64_t batch = 0; batch < shape.batch; batch += matrices) {
-      const int64_t left = std::min(shape.batch - batch, matrices);
+    for (int64_t batch = 0; batch < shape.batch; batch += kMaxGrid) {
+      const int64_t left = std::min(shape.batch - batch, kMaxGrid);
       Blocks part{};
       for (int64_t i = 0; i < count; ++i) {
         const ReflectorBlock& block = part.block[i] = blocks[first + i];
         part.block[i].t += batch * block.width * block.width;
         part.block[i].halves += batch * (shape.m - block.offset) * 2 * reflector_pitch(block.width);
       }
-      config.gridDim = {static_cast<unsigned>(left * count), static_cast<unsigned>(shares)};
+      config.gridDim = {static_cast<unsigned>(left), static_cast<unsigned>(shares), static_cast<unsigned>(count)};
       if (const cudaError_t error =
               cudaLaunchKernelEx(&config, kernel, part, h + batch * stride, tau + batch * shape.k, stride, shape.n,
-                                 static_cast<int>(shape.m), static_cast<int>(shape.k), static_cast<int>(shape.first),
-                                 static_cast<int>(left));
+                                 static_cast<int>(shape.m), static_cast<int>(shape.k), static_cast<int>(shape.first));
           error != cudaSuccess)
         return error;
     }
