@@ -37,21 +37,21 @@ inline void apply_reflector(const double* v, double tau, double* y, int64_t size
   for (int64_t i = 1; i < size; ++i) y[i] -= weight * v[i];
 }
 
-// Factors `rows` rows of `width` columns of the matrix with row stride n that begins at `src` into `h`. Returns what is
-// written there, column-major in float64.
+// Factors `rows` rows of `columns` columns of the matrix with row stride n that begins at `src` into `h`, by the
+// reflectors of the first `width`. Returns what is written there, column-major in float64.
 inline std::vector<double> factor_columns(const float* src, float* h, int64_t rows, int64_t n, int64_t width,
-                                          std::vector<double>* tau) {
-  std::vector<double> panel(rows * width);
+                                          int64_t columns, std::vector<double>* tau) {
+  std::vector<double> panel(rows * columns);
   tau->resize(width);
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t c = 0; c < width; ++c) panel[c * rows + i] = src[i * n + c];
+    for (int64_t c = 0; c < columns; ++c) panel[c * rows + i] = src[i * n + c];
   for (int64_t k = 0; k < width; ++k) {
     double* v = &panel[k * rows + k];
     (*tau)[k] = make_reflector(v, rows - k);
-    for (int64_t c = k + 1; c < width; ++c) apply_reflector(v, (*tau)[k], &panel[c * rows + k], rows - k);
+    for (int64_t c = k + 1; c < columns; ++c) apply_reflector(v, (*tau)[k], &panel[c * rows + k], rows - k);
   }
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t c = 0; c < width; ++c) h[i * n + c] = static_cast<float>(panel[c * rows + i]);
+    for (int64_t c = 0; c < columns; ++c) h[i * n + c] = static_cast<float>(panel[c * rows + i]);
   return panel;
 }
 

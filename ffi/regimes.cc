@@ -55,7 +55,7 @@ PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, b
   const std::vector<int64_t>& v = name.variant;
   if (has_t && shape.width > kMaxReflectorsWidth) return {"T is made for at most 64 columns", 0, nullptr};
   if (name.regime == "tiny" && v.size() == 5) {
-    if (has_t || shape.offset > 0 || shape.width < shape.n)
+    if (has_t || shape.offset > 0 || shape.width < std::min(shape.m, shape.n))
       return {"tiny kernels factor whole matrices, and make no T", 0, nullptr};
     const TinyVariant variant{v[0], v[1], v[2], v[3], v[4]};
     const TinyShape whole{shape.batch, shape.m, shape.n};

@@ -23,7 +23,7 @@ void factor_leaves(const LeavesShape& shape, const float* src, float* h, float* 
   for (int leaf = 0; leaf < shape.leaves; ++leaf) {
     float* const own = h + (width + split.first_row(leaf)) * n;
     std::vector<double> taus;
-    factor_columns(src + (own - h), own, split.rows_of(leaf), n, width, &taus);
+    factor_columns(src + (own - h), own, split.rows_of(leaf), n, width, width, &taus);
     std::copy(taus.begin(), taus.end(), tau + leaf * width);
     float* const triangle = stack + (1 + leaf) * width * width;
     for (int64_t row = 0; row < width; ++row)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxqr import _targets, wy
+from jaxqr._geqr2 import geqr2
 from jaxqr._kernels import tall_update_parts
 from jaxqr.precision import Products
 from jaxqr.schedule import Schedule, Step
@@ -55,6 +56,8 @@ def factor_and_blocks(
         if ahead is not None:
             tau, reflectors = ahead
             ahead = None
+        elif step.regime == "loops":
+            (h, tau), reflectors = geqr2(before), None
         elif step.regime == "jax":
             # Without an update to follow, JAX factors all that is left, also the columns beyond the last pivot.
             last = step.offset + step.width if step.update else h.shape[-1]

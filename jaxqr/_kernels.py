@@ -103,9 +103,10 @@ class TinyKernel:
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
         """A chain of reflectors, or the instructions of all warps."""
         costs, elements = device.costs.tiny, self.rows_per_lane * self.cols_per_lane
+        reflectors = min(panel.rows, panel.width)
         warps = self.warps * math.ceil(batch * self.column_lanes * self.row_lanes / 32)
-        latency = costs.latency + panel.width * (costs.latency_column + costs.latency_element * elements)
-        issue = costs.issue_load * elements + panel.width * (costs.issue_column + costs.issue_element * elements)
+        latency = costs.latency + reflectors * (costs.latency_column + costs.latency_element * elements)
+        issue = costs.issue_load * elements + reflectors * (costs.issue_column + costs.issue_element * elements)
         shared = warps * issue / (4 * device.multiprocessors) + costs.exposed * latency
         return 1e-9 * (costs.launch + max(latency, shared))
 

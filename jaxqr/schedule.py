@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import jax
 
+from jaxqr import _geqr2
 from jaxqr._kernels import (
     COUPLING_FLOATS,
     MAX_FUSED_WIDTH,
@@ -24,6 +25,7 @@ from jaxqr._kernels import (
     Kernel,
     Leaves,
     Panel,
+    TinyKernel,
     Variant,
     coupling_seconds,
     early_matrices,
@@ -68,13 +70,13 @@ class Step:
       offset, width: the panel's columns are ``offset … offset + width``.
       rows: rows of the panel, from its first pivot down.
       regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"cta"``, by a thread block each;
-        ``"cluster"``, by a cluster of thread blocks each; ``"tall"``, more rows than that in blocks; or ``"jax"``,
-        JAX's own geqrf.
-      variant: of the regime's kernel, in regime ``"tall"`` of the ``"cta"`` kernel for its blocks; None in regime
-        ``"jax"``.
+        ``"cluster"``, by a cluster of thread blocks each; ``"tall"``, more rows than that in blocks; ``"loops"``, whole
+        matrices of one or two reflectors by loops of XLA's; or ``"jax"``, JAX's own geqrf.
+      variant: of the regime's kernel, in regime ``"tall"`` of the ``"cta"`` kernel for its blocks; None where there is
+        none.
       update: of the columns right of the panel: ``"fused"``, by kernels of this package, others after a tall panel;
-        ``"matmul"``; or None. A last step of regime ``"jax"`` without an update factors all that is left, also the
-        columns beyond the last pivot.
+        ``"matmul"``; or None. A last step without an update factors all that is left, also the columns beyond the last
+        pivot.
       leaves: in regime ``"tall"`` how many blocks there are of the rows below the panel's first ``width``.
       root: in regime ``"tall"`` the step that factors the panel's first rows and the blocks' triangles.
       look_ahead: whether the fused update takes the columns of the next step, and of the one that this pairs with,
@@ -101,7 +103,7 @@ class Step:
     def launches(self) -> int:
         """Launches of this package's kernels: the panel, what makes its reflectors for a fused update where the panel's
         kernel does not, the update, and what couples a pair. XLA's and JAX's own are not counted."""
-        panel = int(self.regime != "jax")
+        panel = int(self.variant is not None)
         if self.root is not None:  # the leaves, the stack, and the lift
             panel = 3 + self.root.launches
             return panel + (self.update == "fused") * TALL_UPDATE_LAUNCHES
@@ -156,7 +158,7 @@ class Schedule:
         after a tall panel in parts), scales of the columns, a tall panel's triangles and the sums of its fused update,
         and tau's parts. Where one call runs all steps, T and V of as many as are in use at once, and what couples two.
 
-        What JAX's own geqrf allocates is not counted.
+        What JAX's own geqrf and XLA's loops allocate is not counted.
         """
         reflectors = min(self.m, self.n)
         parts = reflectors if len(self.steps) > 1 else 0
@@ -317,11 +319,25 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
     while (step := best[offset][1]) is not None:
         steps.append(step)
         offset += step.width
-    if steps[0].regime == "tall" and (n < _MIN_TALL_COLUMNS or jax_seconds(m, n, batch, device) < best[0][0]):
-        return (Step(0, reflectors, m, "jax", None, None),), jax_seconds(m, n, batch, device)
+    tall, whole = steps[0].regime == "tall", list(_whole_steps(m, n, batch, device))
+    if tall:
+        whole.append((jax_seconds(m, n, batch, device), Step(0, reflectors, m, "jax", None, None)))
+    whole_seconds, step = min(whole, key=lambda candidate: candidate[0], default=(math.inf, None))
+    if step and (whole_seconds < best[0][0] or (tall and n < _MIN_TALL_COLUMNS)):
+        return (step,), whole_seconds
     for i in range(len(steps) - 1):
         steps[i : i + 2] = _with_look_ahead(steps[i], steps[i + 1], n, batch, device)
     return tuple(steps), best[0][0]
+
+
+def _whole_steps(m: int, n: int, batch: int, device: Device) -> Iterator[tuple[float, Step]]:
+    """What factors whole matrices at once, also wide ones, and the times."""
+    matrix, reflectors = Panel(m, n, False, True), min(m, n)
+    if min(m - 1, n) <= _geqr2.MAX_REFLECTORS:
+        yield _geqr2.geqr2_seconds(m, n, batch, device), Step(0, reflectors, m, "loops", None, None)
+    for kernel in kernels():
+        if isinstance(kernel, TinyKernel) and kernel.fits(matrix, device):
+            yield kernel.seconds(matrix, batch, device), Step(0, reflectors, m, "tiny", kernel.variant, None)
 
 
 def _may_go_in_halves(steps: Sequence[Step], batch: int, device: Device) -> bool:

@@ -67,7 +67,7 @@ def apply_transpose(v: jax.Array, t: jax.Array, c: jax.Array, products: Products
 def column_scales(c: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Exact powers of two s and 1/s ``[batch, 1, columns]`` for ``c [batch, rows, columns]``: columns of C·s have a
     largest entry in [1, 2)."""
-    return _power_of_two_scales(jnp.max(jnp.abs(c), axis=1, keepdims=True))
+    return power_of_two_scales(jnp.max(jnp.abs(c), axis=1, keepdims=True))
 
 
 def product(x: jax.Array, y: jax.Array, precision: Products = lax.Precision.HIGHEST) -> jax.Array:
@@ -173,7 +173,7 @@ def _substitute(strict: jax.Array) -> jax.Array:
     return inverse
 
 
-def _power_of_two_scales(magnitude: jax.Array) -> tuple[jax.Array, jax.Array]:
+def power_of_two_scales(magnitude: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Powers of two s and 1/s with s·magnitude in [1, 2) as far as both are normal; 1 and 1 for 0, Inf and NaN."""
     exponent = (lax.bitcast_convert_type(magnitude, jnp.int32) >> 23) & 0xFF
     exponent = jnp.where((magnitude == 0) | (exponent == 0xFF), 127, exponent)

@@ -66,6 +66,7 @@ def test_a_steps_kernels_in_order():
     in_turns = Step(0, 64, 900, "cta", (4, 32), "fused")
     assert tools.scheduled_kernels(in_turns) == [("cta", (4, 32)), *update]
     assert tools.scheduled_kernels(Step(0, 5, 20_000, "jax", None, None)) == []
+    assert tools.scheduled_kernels(Step(0, 2, 66, "loops", None, None)) == []
 
 
 def test_results_are_put_into_poison(monkeypatch):

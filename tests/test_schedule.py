@@ -55,14 +55,18 @@ def check(schedule: Schedule):
         assert step.rows == m - offset
         assert step.width >= 1
         offset += step.width
-        assert (step.update is None) == (offset == n or step.regime == "jax")
+        factors_all = step.regime in ("tiny", "loops", "jax")
+        assert (step.update is None) == (offset == n or factors_all)
+        if factors_all and step.regime != "jax":
+            assert (step.offset, step.width, len(schedule.steps)) == (0, min(m, n), 1)
         floats_held = 0  # by a block in shared memory
         if step.regime == "tiny":
             assert step.variant in _native.kernels()["tiny"]
             column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane = step.variant
-            assert (step.offset, step.width, step.update) == (0, n, None)
             assert step.rows <= row_lanes * warps * rows_per_lane
-            assert step.width <= column_lanes * cols_per_lane
+            assert n <= column_lanes * cols_per_lane
+        elif step.regime == "loops":
+            assert min(m - 1, n) <= 2
         elif step.regime == "cta":
             cols_per_warp, rows_per_lane = step.variant
             assert step.rows <= 32 * rows_per_lane
@@ -149,7 +153,7 @@ def test_a_tall_panel_says_how_it_is_made():
     assert f"{step.leaves} by {'×'.join(map(str, step.variant))}, {step.root.rows} rows by tall" in row
 
 
-@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("n", [3, 9])
 def test_few_tall_columns_are_jaxs(n):
     [step] = schedule_for(20_000, n, 3, "H200").steps
     assert step == Step(0, n, 20_000, "jax", None, None)
@@ -160,6 +164,7 @@ def test_few_tall_columns_are_jaxs(n):
     [
         ((10000, 7, 7), {"tiny"}),
         ((20, 32, 32), {"tiny"}),
+        ((1000, 15, 31), {"tiny"}),
         ((40, 176, 176), {"cta"}),
         ((640, 512, 512), {"cta"}),
         ((100, 1024, 32), {"cta"}),
@@ -252,6 +257,7 @@ def test_the_table_shows_every_step():
         ("cluster", (16, 8, 4), 32, "fused", 3),
         ("cluster", (16, 8, 4), 32, None, 1),
         ("jax", None, 8, None, 0),
+        ("loops", None, 2, None, 0),
     ],
 )
 def test_launches_of_a_step(regime, variant, width, update, launches):

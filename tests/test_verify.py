@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from jaxqr import verify
-from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, lapack_geqrf, measures
+from jaxqr.verify import (
+    Measures,
+    as_good_as_lapack,
+    contest_gate,
+    fp32_grade,
+    lapack_geqrf,
+    lapack_measures,
+    measures,
+)
 
 EPS = 2.0**-23
 
@@ -127,13 +135,23 @@ def test_lapack_is_only_asked_where_it_decides(monkeypatch):
 
 
 def test_few_columns_are_judged_beside_the_worst_of_the_batch(monkeypatch):
-    a = np.random.default_rng(6).standard_normal((3, 9, 5), dtype=np.float32)
-    lapack = Measures(np.array([0.1, 0.2, 0.9]), np.full(3, 0.1), np.full(3, 1.0))
-    monkeypatch.setattr(verify, "lapack_measures", lambda x: lapack[:] if len(x) == 3 else lapack[: len(x)])
-    measured = Measures(np.array([1.7, 1.9, 0.1]), np.full(3, 0.1), np.full(3, 1.0))
-    assert as_good_as_lapack(a, measured).tolist() == [True, False, True]
+    a = np.random.default_rng(6).standard_normal((200, 9, 5), dtype=np.float32)
+    sample = Measures(np.linspace(0.1, 0.9, 200), np.full(200, 0.1), np.full(200, 1.0))
+    monkeypatch.setattr(verify, "lapack_measures", lambda x: sample[: len(x)])
+    measured = Measures(np.repeat([1.7, 1.9, 0.1], [1, 1, 198]), np.full(200, 0.1), np.full(200, 1.0))
+    assert np.flatnonzero(~as_good_as_lapack(a, measured)).tolist() == [1]
     # Ten columns: each beside its own.
-    assert as_good_as_lapack(np.concatenate([a, a], axis=-1), measured).tolist() == [False, False, True]
+    wide = np.concatenate([a, a], axis=-1)
+    assert np.flatnonzero(~as_good_as_lapack(wide, measured)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("m", "n"), [(2, 1), (7, 1), (100, 1), (7, 2), (100, 4)])
+def test_lapack_is_as_good_as_itself_on_few_columns(m, n):
+    """Its roundings depend on the order of the rows: a single matrix, or a few, must be judged beside many."""
+    a = dense(300, m, n)
+    assert not fp32_grade(lapack_measures(a[:, ::-1]), lapack_measures(a)).all()
+    for part in (*a[:, None], *a.reshape(-1, 10, m, n)):
+        assert as_good_as_lapack(part, lapack_measures(part[:, ::-1])).all()
 
 
 def test_denormals_are_not_taken_for_zero():

@@ -27,7 +27,10 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of `rows` × `width` whose first pivot is at (offset, offset) of a matrix with `right` more columns."""
+    """A panel of `rows` × `width` whose first pivot is at (offset, offset) of a matrix with `right` more columns.
+
+    Tiny kernels factor these too.
+    """
 
     regime: str
     variant: tuple[int, ...]
@@ -45,8 +48,12 @@ class Panel:
         return self.regime != "tiny" and self.width <= MAX_T_WIDTH
 
     @property
+    def columns(self) -> int:
+        return self.width + (self.right if self.regime == "tiny" else 0)
+
+    @property
     def place(self) -> tuple[slice, slice, slice]:
-        return slice(None), slice(self.offset, None), slice(self.offset, self.offset + self.width)
+        return slice(None), slice(self.offset, None), slice(self.offset, self.offset + self.columns)
 
     def __str__(self) -> str:
         variant = "x".join(map(str, self.variant))
@@ -61,7 +68,9 @@ def panels() -> list[Panel]:
         capacity = row_lanes * warps * rows_per_lane
         widest = min(column_lanes * cols_per_lane, capacity)
         edges = [(capacity, widest), (capacity - 1, widest - 1), (widest, widest), (capacity, 1), (3, 2), (1, 1)]
+        wide = [(1, widest), (5, widest), (widest - 1, widest), (widest // 2, widest - 1), (2, 5)]
         sizes.append(("tiny", variant, [(rows, width, 0, 0) for rows, width in edges]))
+        sizes.append(("tiny", variant, [(rows, rows, 0, columns - rows) for rows, columns in wide]))
     for kernel in CTA_KERNELS:
         capacity, of_a_warp = kernel.rows, kernel.cols_per_warp
         for columns in (of_a_warp * kernel.max_warps, kernel.columns):  # in one turn, and in turns if those are more
@@ -155,7 +164,7 @@ def embedded(panel: Panel, columns: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("panel", PANELS, ids=str)
 def test_panel(panel: Panel):
-    columns = matrices.batch(panel.rows, panel.width, NAMES)
+    columns = matrices.batch(panel.rows, panel.columns, NAMES)
     a = embedded(panel, columns)
     h, tau, t, halves = (np.asarray(x) for x in factor(a, panel, panel.offset > 0))
     measured = measures(columns, h[panel.place], tau)
@@ -180,7 +189,7 @@ def test_panel(panel: Panel):
 
 @pytest.mark.parametrize("panel", ONE_EACH, ids=str)
 def test_panel_at_any_scale(panel: Panel):
-    columns = matrices.scaled_batch(panel.rows, panel.width)
+    columns = matrices.scaled_batch(panel.rows, panel.columns)
     h, tau, *_ = (np.asarray(x) for x in factor(embedded(panel, columns), panel, True))
     assert_good_at_any_scale(columns, h[panel.place], tau, panels=1)
 
@@ -188,8 +197,8 @@ def test_panel_at_any_scale(panel: Panel):
 @pytest.mark.parametrize("panel", ONE_EACH, ids=str)
 def test_tails_that_are_denormal_beside_their_columns_largest_element(panel: Panel):
     """1/(alpha − beta) is beyond float32's range there."""
-    columns = np.ones((3, panel.rows, panel.width), np.float32)
-    tails = np.random.default_rng(5).standard_normal((panel.rows - 1, panel.width - 1))
+    columns = np.ones((3, panel.rows, panel.columns), np.float32)
+    tails = np.random.default_rng(5).standard_normal((panel.rows - 1, panel.columns - 1))
     columns[:, 1:, 1:] = np.array([1e-31, 1e-38, 1e-42])[:, None, None] * tails
     columns[:, 1:, 0] = 0
     h, tau, *_ = (np.asarray(x) for x in factor(embedded(panel, columns), panel, True))
@@ -198,16 +207,16 @@ def test_tails_that_are_denormal_beside_their_columns_largest_element(panel: Pan
 
 @pytest.mark.parametrize("panel", [panel for panel in PANELS if panel.right == 3], ids=str)
 def test_panel_in_and_out_of_place_are_the_same(panel: Panel):
-    a = embedded(panel, matrices.batch(panel.rows, panel.width, NAMES))
+    a = embedded(panel, matrices.batch(panel.rows, panel.columns, NAMES))
     results = [factor(a, panel, in_place) for in_place in (False, True)]
     places = [(np.asarray(h)[panel.place], *rest) for h, *rest in results]
     assert_same_bits(*places)
 
 
-@pytest.mark.parametrize("panel", [panel for panel in PANELS if panel.right == 0 and panel.offset == 0], ids=str)
+@pytest.mark.parametrize("panel", [panel for panel in PANELS if panel.place[2] == slice(0, panel.shape[1])], ids=str)
 def test_panel_writes_all_of_its_results(panel: Panel):
     """A whole matrix is a panel: every element of H, tau and T is written, into memory that held NaN."""
-    a = jnp.asarray(matrices.batch(panel.rows, panel.width, NAMES))
+    a = jnp.asarray(matrices.batch(panel.rows, panel.columns, NAMES))
     expected = jax.block_until_ready(factor(a, panel, False))
     found = into_poison(lambda: factor(a, panel, False), *(x.nbytes for x in expected if x.nbytes))
     assert_same_bits(found, expected)
@@ -216,9 +225,9 @@ def test_panel_writes_all_of_its_results(panel: Panel):
 
 @pytest.mark.parametrize("panel", ONE_EACH, ids=str)
 def test_bad_values_stay_in_their_matrix_and_right_of_their_column(panel: Panel):
-    good = np.random.default_rng(3).standard_normal((8, panel.rows, panel.width), dtype=np.float32)
+    good = np.random.default_rng(3).standard_normal((8, panel.rows, panel.columns), dtype=np.float32)
     bad = good.copy()
-    places = {1: (0, 0), 2: (panel.rows - 1, 0), 4: (panel.rows // 2, panel.width // 2), 6: (0, panel.width - 1)}
+    places = {1: (0, 0), 2: (panel.rows - 1, 0), 4: (panel.rows // 2, panel.columns // 2), 6: (0, panel.columns - 1)}
     for (matrix, (row, column)), value in zip(places.items(), [np.nan, np.inf, -np.inf, np.nan], strict=True):
         bad[matrix, row, column] = value
     (h, tau, t, _), (good_h, good_tau, good_t, _) = (

@@ -17,7 +17,12 @@ pytestmark = pytest.mark.gpu
 SHAPES = [
     (3, 1, 7),
     (1, 300, 1),
+    (40000, 97, 1),
+    (100000, 66, 2),
+    (3000, 1, 50),
+    (5000, 3, 112),
     (10000, 7, 7),
+    (10000, 15, 31),
     (8192, 16, 16),
     (20, 32, 32),
     (1000, 64, 16),
@@ -43,6 +48,7 @@ SHAPES = [
     (2, 2500, 60),
     (1, 4100, 200),
     (3, 8192, 40),
+    (64, 9000, 1),
     (1, 9000, 9),
     (1, 9000, 20),
     (25, 9000, 32),
@@ -111,7 +117,7 @@ def test_these_shapes_reach_halves_of_both_regimes():
 
 def test_these_shapes_reach_all_regimes_and_both_kinds_of_steps():
     steps = [step for batch, m, n in SHAPES for step in jaxqr.schedule_for(m, n, batch).steps]
-    assert {step.regime for step in steps} == {"tiny", "cta", "cluster", "tall", "jax"}
+    assert {step.regime for step in steps} == {"tiny", "cta", "cluster", "tall", "loops", "jax"}
     assert {step.update for step in steps} == {"fused", None}
     assert {step.look_ahead for step in steps} == {True, False}
     with_t = [step for step in steps if step.regime == "cta" and step.update == "fused"]

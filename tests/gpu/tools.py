@@ -40,7 +40,7 @@ def scheduled_kernel(step: Step) -> Kernel:
 
 def scheduled_kernels(step: Step) -> list[str | Kernel]:
     """This package's kernels that a step launches, as `own_kernels` names them."""
-    own: list[str | Kernel] = [] if step.regime == "jax" else [scheduled_kernel(step)]
+    own: list[str | Kernel] = [] if step.variant is None else [scheduled_kernel(step)]
     if step.root is not None:
         own += ["stack", *scheduled_kernels(step.root), "lift"]
         own += ["tall_project", "tall_sum", "tall_subtract"] if step.update == "fused" else []
