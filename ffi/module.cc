@@ -5,6 +5,7 @@
 #include "handlers.h"
 #include "panel_variants.h"
 #include "tiny_variants.h"
+#include "wide_variants.h"
 
 namespace nb = nanobind;
 
@@ -50,6 +51,11 @@ nb::dict kernels() {
   }
   {
     nb::list rows;
+    JAXQR_WIDE_VARIANTS(JAXQR_ROW)
+    regimes["wide"] = rows;
+  }
+  {
+    nb::list rows;
     JAXQR_PANEL_VARIANTS(JAXQR_ROW)
     regimes["cta"] = rows;
   }
@@ -77,7 +83,7 @@ NB_MODULE(_native, module) {
   module.def("registrations", &registrations, "FFI handlers: {platform: {target: capsule}}.");
   module.def("kernels", &kernels,
              "Variants of the CUDA panel kernels by regime. tiny: (column_lanes, cols_per_lane, row_lanes, warps, "
-             "rows_per_lane); cta: (cols_per_warp, rows_per_lane, max_warps); cluster: (rows_per_lane, cols_per_lane, "
-             "max_warps).");
+             "rows_per_lane); wide: (rows, cols_per_lane); cta: (cols_per_warp, rows_per_lane, max_warps); cluster: "
+             "(rows_per_lane, cols_per_lane, max_warps).");
   module.def("cuda_architectures", &cuda_architectures, "CUDA architectures compiled in; empty without CUDA.");
 }

@@ -9,6 +9,7 @@
 #include "handlers.h"
 #include "ieee_scope.h"
 #include "shapes.h"
+#include "whole_regimes.h"
 
 namespace jaxqr {
 namespace {
@@ -24,7 +25,7 @@ xla::ffi::Error panel(Matrices src, xla::ffi::Result<Matrices> h, xla::ffi::Resu
     std::copy_n(src.typed_data(), src.element_count(), h->typed_data());
   const IeeeScope ieee;
   factor_panels(src.dimensions(), src.typed_data(), h->typed_data(), *tau, *t, *halves, offset, width,
-                regime == "tiny");
+                factors_all_columns(regime));
   return xla::ffi::Error::Success();
 }
 

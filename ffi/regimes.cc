@@ -6,6 +6,8 @@
 #include "cluster_panel.h"
 #include "reflectors.h"
 #include "tiny.h"
+#include "whole_regimes.h"
+#include "wide.h"
 
 namespace jaxqr {
 
@@ -54,12 +56,18 @@ PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, b
   using namespace std::placeholders;
   const std::vector<int64_t>& v = name.variant;
   if (has_t && shape.width > kMaxReflectorsWidth) return {"T is made for at most 64 columns", 0, nullptr};
-  if (name.regime == "tiny" && v.size() == 5) {
+  if (factors_all_columns(name.regime)) {
     if (has_t || shape.offset > 0 || shape.width < std::min(shape.m, shape.n))
-      return {"tiny kernels factor whole matrices, and make no T", 0, nullptr};
-    const TinyVariant variant{v[0], v[1], v[2], v[3], v[4]};
+      return {"tiny and wide kernels factor whole matrices, and make no T", 0, nullptr};
     const TinyShape whole{shape.batch, shape.m, shape.n};
-    return {tiny_variant_mismatch(variant, whole), 0, std::bind(launch_tiny, variant, whole, _1, _2, _3, _6)};
+    if (name.regime == "tiny" && v.size() == 5) {
+      const TinyVariant variant{v[0], v[1], v[2], v[3], v[4]};
+      return {tiny_variant_mismatch(variant, whole), 0, std::bind(launch_tiny, variant, whole, _1, _2, _3, _6)};
+    }
+    if (name.regime == "wide" && v.size() == 2) {
+      const WideVariant variant{v[0], v[1]};
+      return {wide_variant_mismatch(variant, whole), 0, std::bind(launch_wide, variant, whole, _1, _2, _3, _6)};
+    }
   }
   if (name.regime == "cta" && v.size() == 2) {
     const PanelVariant variant{v[0], v[1]};

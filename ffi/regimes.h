@@ -15,7 +15,7 @@
 
 namespace jaxqr {
 
-// "tiny", "cta" or "cluster", and the numbers of a TinyVariant, PanelVariant or ClusterVariant.
+// "tiny", "wide", "cta" or "cluster", and the numbers of a TinyVariant, WideVariant, PanelVariant or ClusterVariant.
 struct PanelKernelName {
   std::string_view regime;
   std::vector<int64_t> variant;

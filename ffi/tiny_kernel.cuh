@@ -1,5 +1,10 @@
 // Tiny-regime factorization: part of a warp, a warp or a few warps factor one whole matrix, all of it in registers.
 //
+// And that of the wide regime: matrices of few rows and any number of columns, in chunks of columns. Part of a warp has
+// the first kColumnLanes columns, among which are all pivots, and one of the chunks of the others. So every chunk's
+// lanes make all reflectors again, with the same bits; those of the first chunk write them. The first columns must not
+// be written while others still read them: not in place.
+//
 // Ownership. Lane (p, l) of a matrix holds the columns l, l + kColumnLanes, … (kCols of them), and of these the rows
 // p·kRows … p·kRows + kRows-1. The row parts p lie in kRowLanes groups of lanes of each of kWarps warps. Neighbouring
 // lanes read and write neighbouring columns of a row.
@@ -97,10 +102,10 @@ __device__ __forceinline__ int64_t global_address(const float* pointer) {
 
 }  // namespace tiny
 
-template <int kColumnLanes, int kCols, int kRowLanes, int kWarps, int kRows>
-__global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
-                                  kTinyResidentWarps<kCols, kRows> / kTinyWarps<kCols, kWarps, kRows>)
-    tiny_kernel(const float* src, float* h, float* tau_out, int64_t batch, int m, int n) {
+// Of `count` matrices, or in the wide regime of so many chunks, of which each matrix has `chunks`.
+template <int kColumnLanes, int kCols, int kRowLanes, int kWarps, int kRows, bool kWide>
+__device__ __forceinline__ void factor_in_registers(const float* src, float* h, float* tau_out, int64_t count, int m,
+                                                    int n, [[maybe_unused]] int chunks) {
   constexpr int kCtaWarps = kTinyWarps<kCols, kWarps, kRows>;
   constexpr int kLanes = kColumnLanes * kRowLanes;  // of a matrix in a warp
   constexpr int kGroups = 32 / kLanes;              // matrices of a warp
@@ -117,8 +122,10 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
   constexpr int kPitch = kRows + 4;                                     // of the parts of x: other banks
   constexpr int kBuffer = kGroups * kRowLanes * kPitch;                 // of one x
   constexpr int kExchange = kWarps > 1 ? (kWarps + 1) * kMaxWidth : 0;  // the warps' sums and the pivot row
-  static_assert(kRows % 4 == 0 && kRows % kColumnLanes == 0 && kParts * kRows >= kMaxWidth,
+  static_assert(kRows % 4 == 0 && kRows % kColumnLanes == 0 && (kWide || kParts * kRows >= kMaxWidth),
                 "float4 items; a set's pivots lie in one part; a row for every pivot");
+  static_assert(!kWide || (kParts == 1 && kRows == kColumnLanes && kCols > 1),
+                "all pivots are in the first set of columns, and there are other columns");
   static_assert(32 % kLanes == 0 && kColumnLanes % kStageSteps == 0, "whole groups of lanes, whole stages");
   static_assert(!kAhead || kChains == 4, "the squares' order is that of the sums");
   static_assert(kWarps == 1 || (kLanes == 32 && kCols == 4), "whole matrices; exchanged by float4");
@@ -131,11 +138,18 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
   const int matrix_warp = warp % kWarps, part = matrix_warp * kRowLanes + row_lane;
 
   const int64_t warp_first = (int64_t{blockIdx.x} * kCtaWarps + warp) / kWarps * kGroups;
-  if (warp_first >= batch) return;
+  if (warp_first >= count) return;
   // Lanes without a matrix repeat the last one and write nothing.
-  const bool exists = kGroups == 1 || warp_first + group < batch;
-  const int64_t matrix = exists ? warp_first + group : batch - 1;
-  const int columns = exists ? n : 0;  // to be written
+  const bool exists = kGroups == 1 || warp_first + group < count;
+  const int64_t own = exists ? warp_first + group : count - 1;
+  const int64_t matrix = kWide ? static_cast<int>(own) / chunks : own;
+  const int chunk = kWide ? static_cast<int>(own) % chunks : 0;
+  const int shift = chunk * (kCols - 1) * kColumnLanes;  // of the columns after the first set
+  const int columns = exists ? n : 0;                    // to be written
+  const int first_columns = chunk == 0 ? columns : 0;    // of the first set
+  const auto is_written = [&](int set) {
+    return column_lane + set * kColumnLanes + (set > 0 ? shift : 0) < (set > 0 ? columns : first_columns);
+  };
 
   const uint32_t shared = static_cast<uint32_t>(ptx::recomputed(static_cast<int>(ptx::shared_address(storage))));
   const uint32_t buffers = shared + 4 * (warp * 2 * kBuffer + (group * kRowLanes + row_lane) * kPitch);
@@ -166,14 +180,18 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
   float a[kCols][kRows], factor[kCols], tau_own[kCols];  // factor: what a register of the column is times in H
   {
     int64_t source = tiny::global_address(src + matrix * (int64_t{m} * n) + part * kRows * n + column_lane);
+    [[maybe_unused]] int64_t shifted = source + int64_t{4} * shift;
     int limit[kCols];
 #pragma unroll
-    for (int c = 0; c < kCols; ++c) limit[c] = column_lane + c * kColumnLanes < n ? m - part * kRows : 0;
+    for (int c = 0; c < kCols; ++c)
+      limit[c] = column_lane + c * kColumnLanes + (c > 0 ? shift : 0) < n ? m - part * kRows : 0;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-      for (int c = 0; c < kCols; ++c) a[c][r] = tiny::load_global(source + 4 * kColumnLanes * c, r < limit[c]);
+      for (int c = 0; c < kCols; ++c)
+        a[c][r] = tiny::load_global((kWide && c > 0 ? shifted : source) + 4 * kColumnLanes * c, r < limit[c]);
       source = ptx::recomputed(source + row_bytes);
+      if constexpr (kWide) shifted = ptx::recomputed(shifted + row_bytes);
     }
   }
 #pragma unroll
@@ -206,7 +224,7 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
     const int pivot_part = set * kColumnLanes / kRows;
     const bool has_pivot = kParts == 1 || part == pivot_part;
 #pragma unroll
-    for (int stage = 0; stage < kColumnLanes / kStageSteps; ++stage) {
+    for (int stage = 0; stage < (kWide && set > 0 ? 0 : kColumnLanes / kStageSteps); ++stage) {
       const int first = set * kColumnLanes + stage * kStageSteps;
       const int rows = pivot_part == kParts - 1 ? kRows - first % kRows : kRows;  // of the registers still in use
       const int stage_end = min(reflectors, first + kStageSteps);
@@ -339,7 +357,11 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
           const bool finished = c == set && column_lane < owner, own = c == set && column_lane == owner;
           coefficient[c] = finished || own ? 0.0f : coefficient[c];
           const float result = own && !zero_tail ? beta : finished || own ? a[c][0] : updated;
-          if (has_pivot && column_lane + c * kColumnLanes < columns) target[c * kColumnLanes] = result * factor[c];
+          if constexpr (kWide) {
+            if (is_written(c)) target[c * kColumnLanes + (c > 0 ? shift : 0)] = result * factor[c];
+          } else {
+            if (has_pivot && column_lane + c * kColumnLanes < columns) target[c * kColumnLanes] = result * factor[c];
+          }
           const float around = has_pivot ? 0.0f : fmaf(-coefficient[c], x[0], a[c][0]);
           [[maybe_unused]] float chains[kChains] = {};
 #pragma unroll
@@ -361,7 +383,9 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
     }
 
     const int done = min(reflectors, (set + 1) * kColumnLanes), column = column_lane + set * kColumnLanes;
-    if constexpr (kParts == 1) {
+    if constexpr (kWide) {  // only the last row is left
+      if (is_written(set)) target[column + (set > 0 ? shift : 0) - column_lane] = a[set][0] * factor[set];
+    } else if constexpr (kParts == 1) {
       if (done < m) {
         const int left = column < columns ? m - done : 0;
         int64_t place = tiny::global_address(target + set * kColumnLanes);
@@ -385,8 +409,24 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
         if (row < limit) retired[row * n] = a[set][r] * factor[set];
       }
     }
-    if (column < min(columns, m) && part == 0) tau_out[matrix * min(m, n) + column] = tau_own[set];
+    if (column < min(set > 0 ? columns : first_columns, m) && part == 0)
+      tau_out[matrix * min(m, n) + column] = tau_own[set];
   }
+}
+
+template <int kColumnLanes, int kCols, int kRowLanes, int kWarps, int kRows>
+__global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
+                                  kTinyResidentWarps<kCols, kRows> / kTinyWarps<kCols, kWarps, kRows>)
+    tiny_kernel(const float* src, float* h, float* tau, int64_t batch, int m, int n) {
+  factor_in_registers<kColumnLanes, kCols, kRowLanes, kWarps, kRows, false>(src, h, tau, batch, m, n, 1);
+}
+
+// Matrices of at most kRows rows, and at least as many columns as rows.
+template <int kRows, int kCols>
+__global__ void __launch_bounds__(32 * kTinyWarps<kCols, 1, kRows>,
+                                  kTinyResidentWarps<kCols, kRows> / kTinyWarps<kCols, 1, kRows>)
+    wide_kernel(const float* src, float* h, float* tau, int64_t count, int m, int n, int chunks) {
+  factor_in_registers<kRows, kCols, 1, 1, kRows, true>(src, h, tau, count, m, n, chunks);
 }
 
 }  // namespace jaxqr

@@ -134,7 +134,7 @@ def _panel(a: jax.Array, step: Step, in_place: bool) -> tuple[jax.Array, jax.Arr
             regime=step.regime,
             variant=step.variant,
             with_reflectors=step.update == "fused",
-            in_place=in_place,
+            in_place=in_place and step.regime != "wide",  # those read again what others have written
         )
     h, tau_of_leaves, stack = _targets.leaves(
         a, offset=step.offset, width=step.width, count=step.leaves, variant=step.variant, in_place=in_place

@@ -43,7 +43,8 @@ def geqrf(
         ``jax_default_matmul_precision`` says; ``"highest"``, ``"high"``, ``"default"``, a ``jax.lax.Precision`` or a
         ``jax.lax.DotAlgorithmPreset`` choose others, with the error bounds listed in ``jaxqr.precision``.
       overwrite_a: promise that ``a`` is not needed afterwards. Where the enclosing ``jax.jit`` also donates it
-        (``donate_argnums``), the factorization then runs in place.
+        (``donate_argnums``), the factorization then runs in place, unless ``jaxqr.schedule_for`` says regime
+        ``"wide"``, ``"loops"`` or ``"jax"``.
       implementation: None chooses the fastest; ``"blocked"`` is this package's blocked driver, float32 only, on a CUDA
         device or on a CPU (by plain reference kernels, for tests); ``"jax"`` is JAX's own geqrf.
 

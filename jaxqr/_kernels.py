@@ -101,14 +101,41 @@ class TinyKernel:
         )
 
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
-        """A chain of reflectors, or the instructions of all warps."""
-        costs, elements = device.costs.tiny, self.rows_per_lane * self.cols_per_lane
-        reflectors = min(panel.rows, panel.width)
         warps = self.warps * math.ceil(batch * self.column_lanes * self.row_lanes / 32)
-        latency = costs.latency + reflectors * (costs.latency_column + costs.latency_element * elements)
-        issue = costs.issue_load * elements + reflectors * (costs.issue_column + costs.issue_element * elements)
-        shared = warps * issue / (4 * device.multiprocessors) + costs.exposed * latency
-        return 1e-9 * (costs.launch + max(latency, shared))
+        return _tiny_seconds(panel, self.rows_per_lane * self.cols_per_lane, warps, device)
+
+
+@dataclass(frozen=True)
+class WideKernel:
+    """A row of ``wide_variants.h``: matrices of few rows by chunks of columns, for each of which parts of a warp make
+    all reflectors."""
+
+    rows: int
+    cols_per_lane: int
+
+    regime = "wide"
+
+    @property
+    def variant(self) -> Variant:
+        return self.rows, self.cols_per_lane
+
+    def fits(self, panel: Panel, device: Device) -> bool:
+        del device
+        return panel.whole and not panel.with_reflectors and panel.rows <= self.rows and panel.rows < panel.width
+
+    def seconds(self, panel: Panel, batch: int, device: Device) -> float:
+        chunks = max(1, math.ceil((panel.width - self.rows) / (self.rows * (self.cols_per_lane - 1))))
+        warps = math.ceil(batch * chunks * self.rows / 32)
+        return _tiny_seconds(panel, self.rows * self.cols_per_lane, warps, device)
+
+
+def _tiny_seconds(panel: Panel, elements: int, warps: int, device: Device) -> float:
+    """A chain of reflectors, or the instructions of all warps, of which each lane holds so many elements."""
+    costs, reflectors = device.costs.tiny, min(panel.rows, panel.width)
+    latency = costs.latency + reflectors * (costs.latency_column + costs.latency_element * elements)
+    issue = costs.issue_load * elements + reflectors * (costs.issue_column + costs.issue_element * elements)
+    shared = warps * issue / (4 * device.multiprocessors) + costs.exposed * latency
+    return 1e-9 * (costs.launch + max(latency, shared))
 
 
 @dataclass(frozen=True)
@@ -225,7 +252,7 @@ class ClusterKernel:
         return seconds + reflectors_seconds(panel, batch, device)
 
 
-Kernel = TinyKernel | CtaKernel | ClusterKernel
+Kernel = TinyKernel | WideKernel | CtaKernel | ClusterKernel
 
 
 @functools.cache
@@ -234,6 +261,7 @@ def kernels() -> tuple[Kernel, ...]:
     variants = _native.kernels()
     return (
         *(TinyKernel(*variant) for variant in variants["tiny"]),
+        *(WideKernel(*variant) for variant in variants["wide"]),
         *(CtaKernel(*variant) for variant in variants["cta"]),
         *(
             ClusterKernel(rows_per_lane, cols_per_lane, max_warps, blocks)

@@ -27,6 +27,7 @@ from jaxqr._kernels import (
     Panel,
     TinyKernel,
     Variant,
+    WideKernel,
     coupling_seconds,
     early_matrices,
     fused_update_seconds,
@@ -69,7 +70,8 @@ class Step:
     Attributes:
       offset, width: the panel's columns are ``offset … offset + width``.
       rows: rows of the panel, from its first pivot down.
-      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"cta"``, by a thread block each;
+      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"wide"``, whole ones of few rows, by parts
+        of a warp for each chunk of their columns; ``"cta"``, by a thread block each;
         ``"cluster"``, by a cluster of thread blocks each; ``"tall"``, more rows than that in blocks; ``"loops"``, whole
         matrices of one or two reflectors by loops of XLA's; or ``"jax"``, JAX's own geqrf.
       variant: of the regime's kernel, in regime ``"tall"`` of the ``"cta"`` kernel for its blocks; None where there is
@@ -336,8 +338,8 @@ def _whole_steps(m: int, n: int, batch: int, device: Device) -> Iterator[tuple[f
     if min(m - 1, n) <= _geqr2.MAX_REFLECTORS:
         yield _geqr2.geqr2_seconds(m, n, batch, device), Step(0, reflectors, m, "loops", None, None)
     for kernel in kernels():
-        if isinstance(kernel, TinyKernel) and kernel.fits(matrix, device):
-            yield kernel.seconds(matrix, batch, device), Step(0, reflectors, m, "tiny", kernel.variant, None)
+        if isinstance(kernel, TinyKernel | WideKernel) and kernel.fits(matrix, device):
+            yield kernel.seconds(matrix, batch, device), Step(0, reflectors, m, kernel.regime, kernel.variant, None)
 
 
 def _may_go_in_halves(steps: Sequence[Step], batch: int, device: Device) -> bool:

@@ -87,8 +87,7 @@ def test_a_row_is_its_own_factor(shape):
     [
         (50_000, 1, 3),
         (3000, 1, 50),
-        (5000, 2, 154),
-        (1000, 3, 112),
+        (20_000, 2, 154),
         (3000, 958, 1),
         (400_000, 66, 2),
         (64, 20_000, 1),
@@ -102,7 +101,7 @@ def test_large_batches_go_by_loops(batch, m, n):
 
 
 def test_the_driver_goes_by_loops():
-    a = np.random.default_rng(7).standard_normal((1000, 2, 154), dtype=np.float32)
+    a = np.random.default_rng(7).standard_normal((40_000, 2, 12), dtype=np.float32)
     blocked = jax.jit(lambda a: jaxqr.geqrf(a, implementation="blocked", overwrite_a=True))
     assert "jaxqr_panel" not in blocked.lower(a).as_text()
     assert_same_bits(blocked(a), factored(a))

@@ -55,7 +55,7 @@ def check(schedule: Schedule):
         assert step.rows == m - offset
         assert step.width >= 1
         offset += step.width
-        factors_all = step.regime in ("tiny", "loops", "jax")
+        factors_all = step.regime in ("tiny", "wide", "loops", "jax")
         assert (step.update is None) == (offset == n or factors_all)
         if factors_all and step.regime != "jax":
             assert (step.offset, step.width, len(schedule.steps)) == (0, min(m, n), 1)
@@ -65,6 +65,10 @@ def check(schedule: Schedule):
             column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane = step.variant
             assert step.rows <= row_lanes * warps * rows_per_lane
             assert n <= column_lanes * cols_per_lane
+        elif step.regime == "wide":
+            assert step.variant in _native.kernels()["wide"]
+            assert m < n
+            assert step.rows <= step.variant[0]
         elif step.regime == "loops":
             assert min(m - 1, n) <= 2
         elif step.regime == "cta":
@@ -164,7 +168,10 @@ def test_few_tall_columns_are_jaxs(n):
     [
         ((10000, 7, 7), {"tiny"}),
         ((20, 32, 32), {"tiny"}),
-        ((1000, 15, 31), {"tiny"}),
+        ((1000, 40, 50), {"tiny"}),
+        ((1000, 15, 31), {"wide"}),
+        ((1, 30, 3000), {"wide"}),
+        ((8000, 4, 160), {"wide"}),
         ((40, 176, 176), {"cta"}),
         ((640, 512, 512), {"cta"}),
         ((100, 1024, 32), {"cta"}),
@@ -257,6 +264,7 @@ def test_the_table_shows_every_step():
         ("cluster", (16, 8, 4), 32, "fused", 3),
         ("cluster", (16, 8, 4), 32, None, 1),
         ("jax", None, 8, None, 0),
+        ("wide", (8, 4), 5, None, 1),
         ("loops", None, 2, None, 0),
     ],
 )

@@ -797,6 +797,7 @@ def test_module_says_what_it_contains():
     kernels = _native.kernels()
     assert {regime: {len(row) for row in rows} for regime, rows in kernels.items()} == {
         "tiny": {5},
+        "wide": {2},
         "cta": {3},
         "cluster": {3},
     }

@@ -131,7 +131,7 @@ def test_nan_stays_in_its_column_of_c(bad):
 
 def test_scales_are_powers_of_two_and_exact():
     magnitude = np.array([0, 2.0**-149, 2.0**-126, 1e-20, 1, 1.99, 2, 1e20, 3e38, np.inf, np.nan], np.float32)
-    scale, unscale = (np.asarray(x) for x in wy._power_of_two_scales(magnitude))
+    scale, unscale = (np.asarray(x) for x in wy.power_of_two_scales(magnitude))
     mantissa, _ = np.frexp(scale)
     np.testing.assert_array_equal(mantissa, 0.5)
     np.testing.assert_array_equal(scale * unscale, 1)

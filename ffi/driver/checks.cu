@@ -13,6 +13,7 @@
 #include "../scales.h"
 #include "../tall.h"
 #include "../tall_update.h"
+#include "../whole_regimes.h"
 #include "checks.h"
 #include "compiled_kernels.h"
 #include "device.h"
@@ -75,16 +76,17 @@ std::vector<double> reference_t(const float* panel, int64_t n, const float* tau,
   return t;
 }
 
-// Largest column error of A = Q·R in units of eps·‖A_j‖, and of T in units of eps·max|T|, for one matrix.
-void panel_errors(const PanelShape& s, const float* a, const float* h, const float* tau, const float* t, double* factor,
-                  double* t_error) {
+// Largest column error of A = Q·R in units of eps·‖A_j‖, of the panel's first `columns`, and of T in units of
+// eps·max|T|, for one matrix.
+void panel_errors(const PanelShape& s, int64_t columns, const float* a, const float* h, const float* tau,
+                  const float* t, double* factor, double* t_error) {
   const int64_t rows = s.m - s.offset, w = s.width, n = s.n;
   const float* const panel = h + s.offset * n + s.offset;
   const float* const source = a + s.offset * n + s.offset;
   const double eps = std::numeric_limits<float>::epsilon();
   *factor = *t_error = 0.0;
   std::vector<double> column(rows);
-  for (int64_t j = 0; j < w; ++j) {
+  for (int64_t j = 0; j < columns; ++j) {
     for (int64_t r = 0; r < rows; ++r) column[r] = r <= j ? panel[r * n + j] : 0.0;
     for (int64_t k = w - 1; k >= 0; --k) {
       double dot = 0.0;
@@ -123,6 +125,7 @@ std::vector<float> panel_floats(const PanelShape& s) {
 
 void check_panel(const PanelKernelName& name, const PanelShape& s, bool has_t, bool in_place) {
   const PanelKernel kernel = jaxqr::panel_kernel(name, s, has_t);
+  const int64_t columns = jaxqr::factors_all_columns(name.regime) ? s.n : s.width;
   const std::vector<float> a = panel_floats(s);
   const DeviceFloats source(a), result(in_place ? a : std::vector<float>(a.size(), kPoison)),
       tau(std::vector<float>(s.batch * s.width, kPoison)),
@@ -136,7 +139,7 @@ void check_panel(const PanelKernelName& name, const PanelShape& s, bool has_t, b
   double factor = 0.0, t_error = 0.0;
   for (int64_t b : {int64_t{0}, s.batch - 1}) {
     double f, e;
-    panel_errors(s, &a[b * s.m * s.n], &h[b * s.m * s.n], &taus[b * s.width],
+    panel_errors(s, columns, &a[b * s.m * s.n], &h[b * s.m * s.n], &taus[b * s.width],
                  has_t ? &ts[b * s.width * s.width] : nullptr, &f, &e);
     factor = std::isnan(f) ? f : std::max(factor, f);
     t_error = std::isnan(e) ? e : std::max(t_error, e);
@@ -144,7 +147,7 @@ void check_panel(const PanelKernelName& name, const PanelShape& s, bool has_t, b
       t_error = std::numeric_limits<double>::infinity();
     for (int64_t i = 0; i < s.m * s.n; ++i) {  // what is not the panel's is untouched
       const int64_t r = i / s.n - s.offset, c = i % s.n - s.offset;
-      if (r >= 0 && c >= 0 && c < s.width) continue;
+      if (r >= 0 && c >= 0 && c < columns) continue;
       const float expected = in_place ? a[b * s.m * s.n + i] : kPoison, found = h[b * s.m * s.n + i];
       if (std::memcmp(&expected, &found, sizeof found) != 0) t_error = std::numeric_limits<double>::infinity();
     }
@@ -195,8 +198,8 @@ void check_tall(const jaxqr::LeavesShape& s, const jaxqr::PanelVariant& variant,
   double factor = 0.0, untouched = 0.0;
   for (int64_t b = 0; b < s.batch; ++b) {
     double f, unused;
-    panel_errors({s.batch, s.m, s.n, s.offset, s.width}, &a[b * size], &h[b * size], &taus[b * s.width], nullptr, &f,
-                 &unused);
+    panel_errors({s.batch, s.m, s.n, s.offset, s.width}, s.width, &a[b * size], &h[b * size], &taus[b * s.width],
+                 nullptr, &f, &unused);
     factor = std::isnan(f) ? f : std::max(factor, f);
     for (int64_t i = 0; i < size; ++i) {
       const int64_t r = i / s.n - s.offset, c = i % s.n - s.offset;
@@ -551,6 +554,12 @@ int check(const std::string& part) {
           check_if_possible(kernel, {2, rows + 6, w + 9, 6, w}, has_t, true);
         }
       }
+      for (int64_t columns :
+           {kernel.columns, kernel.columns + 1, 5 * kernel.columns + 3, 8 * kernel.columns, int64_t{64}}) {
+        if (!jaxqr::factors_all_columns(kernel.name.regime) || columns <= rows) continue;
+        check_if_possible(kernel, {11, rows, columns, 0, rows}, false, false);
+        if (kernel.name.regime == "tiny") check_if_possible(kernel, {11, rows, columns, 0, rows}, false, true);
+      }
     }
   }
   if (wanted("update")) {
@@ -684,6 +693,10 @@ int templates(int64_t part, int64_t parts) {
   for (const Kernel& kernel : compiled_kernels()) {
     const int64_t width = std::min(kernel.rows, kernel.columns), batch = kernel.name.regime == "cluster" ? 1 : 3,
                   with_t = std::min(width, jaxqr::kMaxReflectorsWidth);
+    if (kernel.name.regime == "wide") {
+      checks.push_back([=] { check_panel(kernel.name, {batch, width, 5 * width + 3, 0, width}, false, false); });
+      continue;
+    }
     const std::pair<PanelShape, bool> cases[] = {
         {{batch, kernel.rows + 6, with_t + 9, 6, with_t}, true},
         {{batch, kernel.rows + 6, width + 9, 6, width}, false},

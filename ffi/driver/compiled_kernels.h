@@ -10,10 +10,11 @@
 #include "../panel_variants.h"
 #include "../regimes.h"
 #include "../tiny_variants.h"
+#include "../wide_variants.h"
 
 namespace driver {
 
-// The most rows and columns, and the fewest columns. (Fewer are for another kernel of the same name.)
+// The most rows and columns of a panel, and the fewest columns. (Fewer are for another kernel of the same name.)
 struct Kernel {
   jaxqr::PanelKernelName name;
   int64_t rows, columns, fewest = 1;
@@ -25,6 +26,7 @@ inline std::vector<Kernel> compiled_kernels() {
   kernels.push_back({{"tiny", {column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane}}, \
                      (row_lanes) * (warps) * (rows_per_lane),                                  \
                      (column_lanes) * (cols_per_lane)});
+#define JAXQR_WIDE(rows, cols_per_lane) kernels.push_back({{"wide", {rows, cols_per_lane}}, rows, rows});
   const auto add_cta = [&](int64_t cols_per_warp, int64_t rows_per_lane, int64_t max_warps) {
     const jaxqr::PanelKernelName name{"cta", {cols_per_warp, rows_per_lane}};
     const int64_t rows = 32 * rows_per_lane, one_turn = cols_per_warp * max_warps;
@@ -39,9 +41,11 @@ inline std::vector<Kernel> compiled_kernels() {
         {{"cluster", {rows_per_lane, cols_per_lane, ctas}}, columns + 32 * (rows_per_lane) * ctas, columns}); \
   }
   JAXQR_TINY_VARIANTS(JAXQR_TINY)
+  JAXQR_WIDE_VARIANTS(JAXQR_WIDE)
   JAXQR_PANEL_VARIANTS(JAXQR_CTA)
   JAXQR_CLUSTER_VARIANTS(JAXQR_CLUSTER)
 #undef JAXQR_TINY
+#undef JAXQR_WIDE
 #undef JAXQR_CTA
 #undef JAXQR_CLUSTER
   return kernels;

@@ -152,7 +152,7 @@ int sweep() {
   };
   for (const Kernel& kernel : compiled_kernels()) {
     const bool tiny = kernel.name.regime == "tiny", cluster = kernel.name.regime == "cluster";
-    if (cluster && properties.major < 9) continue;
+    if (kernel.name.regime == "wide" || (cluster && properties.major < 9)) continue;  // as tiny ones
     const std::vector<int64_t> batches = tiny      ? std::vector<int64_t>{1, 132, 640, 2640, 10560, 42240}
                                          : cluster ? std::vector<int64_t>{1, 4, 16, 33, 66, 132}
                                                    : std::vector<int64_t>{1, 60, 132, 264, 640, 1320, 2640};

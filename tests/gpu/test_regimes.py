@@ -20,7 +20,11 @@ SHAPES = [
     (40000, 97, 1),
     (100000, 66, 2),
     (3000, 1, 50),
+    (100000, 2, 150),
     (5000, 3, 112),
+    (3000, 21, 92),
+    (4000, 6, 250),
+    (1, 13, 3000),
     (10000, 7, 7),
     (10000, 15, 31),
     (8192, 16, 16),
@@ -117,7 +121,7 @@ def test_these_shapes_reach_halves_of_both_regimes():
 
 def test_these_shapes_reach_all_regimes_and_both_kinds_of_steps():
     steps = [step for batch, m, n in SHAPES for step in jaxqr.schedule_for(m, n, batch).steps]
-    assert {step.regime for step in steps} == {"tiny", "cta", "cluster", "tall", "loops", "jax"}
+    assert {step.regime for step in steps} == {"tiny", "wide", "cta", "cluster", "tall", "loops", "jax"}
     assert {step.update for step in steps} == {"fused", None}
     assert {step.look_ahead for step in steps} == {True, False}
     with_t = [step for step in steps if step.regime == "cta" and step.update == "fused"]
