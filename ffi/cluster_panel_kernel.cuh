@@ -543,6 +543,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
         // Columns of zeros stay zeros, and need no other scale.
         const auto is_zero = [&](int column, float sum) { return sum == 0.0f && shared.beta[column] == 0.0f; };
         const bool zero_x = is_zero(k, square), zero_y = is_zero(k + 1, y_square);
+        __syncwarp();  // before the magnitudes are written over
         if (zero_x) {
           reflector = {alpha, 0.0f, 0.0f, 0.0f};
           pair_up();
