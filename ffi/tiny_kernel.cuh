@@ -118,7 +118,7 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
   constexpr int kChains = kRows <= 8 || kParts > 1 ? 2 : 4;
   constexpr float kLargest = 0x1.fffffep127f;
   // Whether lanes sum the squares of their columns as they update them, and have scalars ready.
-  constexpr bool kAhead = kCols == 1 && kLanes == 32 && kWarps == 1;
+  constexpr bool kAhead = kCols == 1 && kParts == 1 && kLanes == 32;
   constexpr int kPitch = kRows + 4;                                     // of the parts of x: other banks
   constexpr int kBuffer = kGroups * kRowLanes * kPitch;                 // of one x
   constexpr int kExchange = kWarps > 1 ? (kWarps + 1) * kMaxWidth : 0;  // the warps' sums and the pivot row
@@ -144,16 +144,17 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
   const int64_t own = exists ? warp_first + group : count - 1;
   const int64_t matrix = kWide ? static_cast<int>(own) / chunks : own;
   const int chunk = kWide ? static_cast<int>(own) % chunks : 0;
-  const int shift = chunk * (kCols - 1) * kColumnLanes;  // of the columns after the first set
-  const int columns = exists ? n : 0;                    // to be written
-  const int first_columns = chunk == 0 ? columns : 0;    // of the first set
+  const int chunk_shift = chunk * (kCols - 1) * kColumnLanes;  // of the columns after the first set
+  const int columns = exists ? n : 0;                          // to be written
+  const int first_columns = chunk == 0 ? columns : 0;          // of the first set
   const auto is_written = [&](int set) {
-    return column_lane + set * kColumnLanes + (set > 0 ? shift : 0) < (set > 0 ? columns : first_columns);
+    return column_lane + set * kColumnLanes + (set > 0 ? chunk_shift : 0) < (set > 0 ? columns : first_columns);
   };
 
   const uint32_t shared = static_cast<uint32_t>(ptx::recomputed(static_cast<int>(ptx::shared_address(storage))));
   const uint32_t buffers = shared + 4 * (warp * 2 * kBuffer + (group * kRowLanes + row_lane) * kPitch);
   const uint32_t exchanges = shared + 4 * (kCtaWarps * 2 * kBuffer + warp / kWarps * 2 * kExchange);
+  [[maybe_unused]] const uint32_t sum_of_both = 2 * buffers + 4 * kBuffer;
   uint32_t buffer = buffers, exchange = exchanges;
 
   // Of all warps of the matrix.
@@ -180,11 +181,11 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
   float a[kCols][kRows], factor[kCols], tau_own[kCols];  // factor: what a register of the column is times in H
   {
     int64_t source = tiny::global_address(src + matrix * (int64_t{m} * n) + part * kRows * n + column_lane);
-    [[maybe_unused]] int64_t shifted = source + int64_t{4} * shift;
+    [[maybe_unused]] int64_t shifted = source + int64_t{4} * chunk_shift;
     int limit[kCols];
 #pragma unroll
     for (int c = 0; c < kCols; ++c)
-      limit[c] = column_lane + c * kColumnLanes + (c > 0 ? shift : 0) < n ? m - part * kRows : 0;
+      limit[c] = column_lane + c * kColumnLanes + (c > 0 ? chunk_shift : 0) < n ? m - part * kRows : 0;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -358,7 +359,7 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
           coefficient[c] = finished || own ? 0.0f : coefficient[c];
           const float result = own && !zero_tail ? beta : finished || own ? a[c][0] : updated;
           if constexpr (kWide) {
-            if (is_written(c)) target[c * kColumnLanes + (c > 0 ? shift : 0)] = result * factor[c];
+            if (is_written(c)) target[c * kColumnLanes + (c > 0 ? chunk_shift : 0)] = result * factor[c];
           } else {
             if (has_pivot && column_lane + c * kColumnLanes < columns) target[c * kColumnLanes] = result * factor[c];
           }
@@ -377,14 +378,15 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
           tau_own[set] = reflector.tau;
         }
         target += n;
-        buffer = 2 * buffers + 4 * kBuffer - buffer;
+        // What is kept for several parts would spill otherwise.
+        buffer = (kParts > 1 ? sum_of_both : 2 * buffers + 4 * kBuffer) - buffer;
         if constexpr (kWarps > 1) exchange = 2 * exchanges + 4 * kExchange - exchange;
       }
     }
 
     const int done = min(reflectors, (set + 1) * kColumnLanes), column = column_lane + set * kColumnLanes;
     if constexpr (kWide) {  // only the last row is left
-      if (is_written(set)) target[column + (set > 0 ? shift : 0) - column_lane] = a[set][0] * factor[set];
+      if (is_written(set)) target[column + (set > 0 ? chunk_shift : 0) - column_lane] = a[set][0] * factor[set];
     } else if constexpr (kParts == 1) {
       if (done < m) {
         const int left = column < columns ? m - done : 0;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +23,7 @@ MAX_REFLECTORS = 2
 # rounded the same way again and again.
 _PART = 64
 
-# What goes over so few rows goes element by element, as part of the loop that needs it.
-_FEW_ROWS = 3
+_FEW_ROWS = 3  # of matrices with more columns than two
 
 
 def geqr2(a: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -36,7 +36,7 @@ def geqr2(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     m, n = a.shape[1:]
     reflectors = min(m - 1, n)  # a last row has nothing below it
     taus = [jnp.zeros_like(a[:, 0, :1])] * (min(m, n) - reflectors)
-    scale, unscale = _column_scales(a)  # columns do not grow
+    scale, unscale = wy.power_of_two_scales(_largest_of_rows(a)) if reflectors and n > 1 else (1, 1)
     row, column = lax.broadcasted_iota(jnp.int32, (m, 1), 0), lax.broadcasted_iota(jnp.int32, (1, n), 1)
     h = a
     for k in range(reflectors):
@@ -52,49 +52,52 @@ def geqr2(a: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _reflector(x: jax.Array, row: jax.Array, k: int) -> tuple[jax.Array, ...]:
     """LAPACK's larfg for rows k … of the column ``x [batch, m, 1]``: v, with its 1, tau, beta, and whether the tail is
     zero."""
-    scale, unscale = _column_scales(jnp.where(row >= k, x, 0))
-    x = x * scale
     alpha, tail = x[:, k : k + 1], jnp.where(row > k, x, 0)
-    empty = _largest_of_rows(tail) == 0
+    largest = _largest_of_rows(tail)
+    empty = largest == 0
+    scale, unscale = wy.power_of_two_scales(jnp.maximum(largest, jnp.abs(alpha)))
+    alpha, tail = alpha * scale, tail * scale
     norm = jnp.sqrt(alpha * alpha + _sum_over_rows(tail * tail))
     beta = jnp.copysign(jnp.where(jnp.isinf(norm), jnp.nan, norm), -alpha)
     v = jnp.where(row == k, 1, jnp.where(empty, tail, tail / (alpha - beta)))
     return v, jnp.where(empty, 0, (beta - alpha) / beta), beta * unscale, empty
 
 
-def _column_scales(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return wy.power_of_two_scales(_largest_of_rows(x))
-
-
 def _largest_of_rows(x: jax.Array) -> jax.Array:
-    if x.shape[1] > _FEW_ROWS:
-        return jnp.max(jnp.abs(x), axis=1, keepdims=True)
-    return functools.reduce(jnp.maximum, _rows(jnp.abs(x)))
+    """The largest magnitude over axis 1, which stays."""
+    return _over_rows(lambda x: jnp.max(x, axis=1, keepdims=True), jnp.maximum, jnp.abs(x))
 
 
 def _sum_over_rows(x: jax.Array) -> jax.Array:
-    """The sum over axis 1, which stays, in parts of `_PART`."""
-    if x.shape[1] <= _FEW_ROWS:
-        return functools.reduce(jnp.add, _rows(x))
-    while (rows := x.shape[1]) > _PART:
-        x = jnp.pad(x, ((0, 0), (0, -rows % _PART), (0, 0))).reshape(x.shape[0], -1, _PART, x.shape[-1])
-        x = lax.optimization_barrier(jnp.sum(x, axis=2))  # XLA would make one long sum of two short ones
-    return jnp.sum(x, axis=1, keepdims=True)
+    """The sum over axis 1, which stays."""
+    return _over_rows(_sum_in_parts, jnp.add, x)
 
 
-def _rows(x: jax.Array) -> list[jax.Array]:
-    return [x[:, i : i + 1] for i in range(x.shape[1])]
+def _over_rows(
+    of_column: Callable[[jax.Array], jax.Array], of_two: Callable[[jax.Array, jax.Array], jax.Array], x: jax.Array
+) -> jax.Array:
+    """Few rows go element by element, as part of the loop that needs it. Otherwise there are one or two columns, and a
+    column alone is read along its rows by whole warps."""
+    m, n = x.shape[1:]
+    if m <= _FEW_ROWS:
+        return functools.reduce(of_two, [x[:, i : i + 1] for i in range(m)])
+    return jnp.concatenate([of_column(x[:, :, c : c + 1]) for c in range(n)], axis=-1)
+
+
+def _sum_in_parts(column: jax.Array) -> jax.Array:
+    while (rows := column.shape[1]) > _PART:
+        column = jnp.pad(column, ((0, 0), (0, -rows % _PART), (0, 0))).reshape(len(column), -1, _PART, 1)
+        column = lax.optimization_barrier(jnp.sum(column, axis=2))  # XLA would make one long sum of two short ones
+    return jnp.sum(column, axis=1, keepdims=True)
 
 
 def geqr2_seconds(m: int, n: int, batch: int, device: Device) -> float:
     """Time of `geqr2`: memory traffic, and for each reflector launches for its scalars, sums in parts, and the rest."""
     reflectors, whole = min(m - 1, n), 4 * batch * m * n
-    passes: float
     if m <= _FEW_ROWS:
         launches, passes = max(1, 4 * reflectors), 2 * max(1, reflectors)
     else:
         parts = math.ceil(math.log(m, _PART))
-        column = min(1, 8 / n)  # of the matrix: a sector of 32 bytes is read for each element
-        launches = 1 + reflectors * (2 + parts * (1 if n == 1 else 2))
-        passes = 1 + reflectors * (2 * column + (2 if n == 1 else 3))
+        launches = 1 + reflectors * (2 + parts * n)
+        passes = n + reflectors * (2 + n)
     return 2.5e-6 * launches + passes * whole / device.bandwidth

@@ -74,6 +74,7 @@ def panels() -> list[Panel]:
         edges = [(capacity, widest), (capacity - 1, widest - 1), (widest, widest), (capacity, 1), (3, 2), (1, 1)]
         wide = [(1, widest), (5, widest), (widest - 1, widest), (widest // 2, widest - 1), (2, 5)]
         sizes.append(("tiny", variant, [(rows, width, 0, 0) for rows, width in edges]))
+        wide = [(rows, columns) for rows, columns in wide if rows < columns <= widest]
         sizes.append(("tiny", variant, [(rows, rows, 0, columns - rows) for rows, columns in wide]))
     for rows, cols_per_lane in kernels["wide"]:
         chunk = rows * (cols_per_lane - 1)  # columns, after the first `rows`
