@@ -66,6 +66,47 @@ __device__ __forceinline__ void barrier_arrive(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
+// Shared memory by its 32-bit address: a generic pointer would be made anew at every reflector.
+__device__ __forceinline__ float4 load_shared_4(uint32_t address) {
+  float4 value;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "r"(address));
+  return value;
+}
+__device__ __forceinline__ float load_shared_1(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
+  return value;
+}
+__device__ __forceinline__ void store_shared_4(uint32_t address, float4 value) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value.x), "f"(value.y), "f"(value.z),
+               "f"(value.w)
+               : "memory");
+}
+__device__ __forceinline__ void store_shared_1(uint32_t address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+// Global memory by its 64-bit address: of a pointer every row's would be made anew, by seven instructions. 0 where not
+// `valid`, and then nothing is read.
+__device__ __forceinline__ float load_global(int64_t address, bool valid) {
+  float value;
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\tmov.f32 %0, 0f00000000;\n\t@p ld.global.f32 %0, [%1];\n\t}"
+      : "=f"(value)
+      : "l"(address), "r"(int{valid}));
+  return value;
+}
+__device__ __forceinline__ void store_global(int64_t address, float value, bool valid) {
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p st.global.f32 [%0], %1;\n\t}" ::"l"(address),
+               "f"(value), "r"(int{valid})
+               : "memory");
+}
+__device__ __forceinline__ int64_t global_address(const float* pointer) {
+  return static_cast<int64_t>(__cvta_generic_to_global(pointer));
+}
+
 // A load that the compiler may not merge with an earlier one of the same address (which would keep the value in
 // registers).
 __device__ __forceinline__ float4 load_shared_again(const float* address) {

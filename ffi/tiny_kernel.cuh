@@ -57,51 +57,6 @@ inline constexpr int kTinyResidentWarps = (kCols + 1) * kRows <= 16    ? 40
                                           : (kCols + 1) * kRows <= 128 ? 12
                                                                        : 8;
 
-namespace tiny {
-
-// Shared memory by its 32-bit address: a generic pointer would be made anew at every reflector.
-__device__ __forceinline__ float4 load4(uint32_t address) {
-  float4 value;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "r"(address));
-  return value;
-}
-__device__ __forceinline__ float load1(uint32_t address) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
-  return value;
-}
-__device__ __forceinline__ void store4(uint32_t address, float4 value) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value.x), "f"(value.y), "f"(value.z),
-               "f"(value.w)
-               : "memory");
-}
-__device__ __forceinline__ void store1(uint32_t address, float value) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
-}
-
-// Global memory by its 64-bit address: of a pointer every row's would be made anew, by seven instructions. 0 where not
-// `valid`, and then nothing is read.
-__device__ __forceinline__ float load_global(int64_t address, bool valid) {
-  float value;
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\tmov.f32 %0, 0f00000000;\n\t@p ld.global.f32 %0, [%1];\n\t}"
-      : "=f"(value)
-      : "l"(address), "r"(int{valid}));
-  return value;
-}
-__device__ __forceinline__ void store_global(int64_t address, float value, bool valid) {
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p st.global.f32 [%0], %1;\n\t}" ::"l"(address),
-               "f"(value), "r"(int{valid})
-               : "memory");
-}
-__device__ __forceinline__ int64_t global_address(const float* pointer) {
-  return static_cast<int64_t>(__cvta_generic_to_global(pointer));
-}
-
-}  // namespace tiny
-
 // Of `count` matrices, or in the wide regime of so many chunks, of which each matrix has `chunks`.
 template <int kColumnLanes, int kCols, int kRowLanes, int kWarps, int kRows, bool kWide>
 __device__ __forceinline__ void factor_in_registers(const float* src, float* h, float* tau_out, int64_t count, int m,
@@ -158,7 +113,7 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
   uint32_t buffer = buffers, exchange = exchanges;
 
   // Of all warps of the matrix.
-  const auto barrier = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + warp / kWarps), "n"(32 * kWarps) : "memory"); };
+  const auto barrier = [&] { ptx::barrier_sync<32 * kWarps>(1 + warp / kWarps); };
   // The largest value of the parts that share a column lane, in all of them.
   const auto largest_part = [&](float value) {
 #pragma unroll
@@ -166,12 +121,12 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
       value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, mask));
     if constexpr (kWarps > 1) {
       barrier();
-      if (row_lane == 0) tiny::store1(exchange + 4 * (matrix_warp * kColumnLanes + column_lane), value);
+      if (row_lane == 0) ptx::store_shared_1(exchange + 4 * (matrix_warp * kColumnLanes + column_lane), value);
       barrier();
-      value = tiny::load1(exchange + 4 * column_lane);
+      value = ptx::load_shared_1(exchange + 4 * column_lane);
 #pragma unroll
       for (int w = 1; w < kWarps; ++w)
-        value = fmaxf(value, tiny::load1(exchange + 4 * (w * kColumnLanes + column_lane)));
+        value = fmaxf(value, ptx::load_shared_1(exchange + 4 * (w * kColumnLanes + column_lane)));
       barrier();
     }
     return value;
@@ -180,7 +135,7 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
   const int64_t row_bytes = int64_t{4} * n;
   float a[kCols][kRows], factor[kCols], tau_own[kCols];  // factor: what a register of the column is times in H
   {
-    int64_t source = tiny::global_address(src + matrix * (int64_t{m} * n) + part * kRows * n + column_lane);
+    int64_t source = ptx::global_address(src + matrix * (int64_t{m} * n) + part * kRows * n + column_lane);
     [[maybe_unused]] int64_t shifted = source + int64_t{4} * chunk_shift;
     int limit[kCols];
 #pragma unroll
@@ -190,7 +145,7 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int c = 0; c < kCols; ++c)
-        a[c][r] = tiny::load_global((kWide && c > 0 ? shifted : source) + 4 * kColumnLanes * c, r < limit[c]);
+        a[c][r] = ptx::load_global((kWide && c > 0 ? shifted : source) + 4 * kColumnLanes * c, r < limit[c]);
       source = ptx::recomputed(source + row_bytes);
       if constexpr (kWide) shifted = ptx::recomputed(shifted + row_bytes);
     }
@@ -236,7 +191,7 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
           if (column_lane == owner) {
 #pragma unroll
             for (int r = 0; r < rows; r += 4)
-              tiny::store4(buffer + 4 * r, {a[set][r], a[set][r + 1], a[set][r + 2], a[set][r + 3]});
+              ptx::store_shared_4(buffer + 4 * r, {a[set][r], a[set][r + 1], a[set][r + 2], a[set][r + 3]});
           }
           __syncwarp();
         };
@@ -248,7 +203,7 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
         const auto sum_up = [&](auto has_squares) {
 #pragma unroll
           for (int r = 0; r < rows; r += 4) {
-            const float4 item = tiny::load4(buffer + 4 * r);
+            const float4 item = ptx::load_shared_4(buffer + 4 * r);
             x[r] = item.x;
             x[r + 1] = item.y;
             x[r + 2] = item.z;
@@ -279,31 +234,31 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
               if constexpr (kParts > 1)
                 pivot_row[c] = __shfl_sync(kFullWarp, a[c][0], pivot_part * kColumnLanes + column_lane, kLanes);
             }
-            if constexpr (kParts > 1) alpha = tiny::load1(buffer + 4 * (pivot_part - row_lane) * kPitch);
+            if constexpr (kParts > 1) alpha = ptx::load_shared_1(buffer + 4 * (pivot_part - row_lane) * kPitch);
           } else {
             const uint32_t own = exchange + 16 * column_lane, pivots = 4 * kWarps * kMaxWidth;
             if (row_lane == 0) {
-              tiny::store4(own + 4 * matrix_warp * kMaxWidth, {sums[0], sums[1], sums[2], sums[3]});
+              ptx::store_shared_4(own + 4 * matrix_warp * kMaxWidth, {sums[0], sums[1], sums[2], sums[3]});
               if (matrix_warp * kRowLanes == pivot_part)
-                tiny::store4(own + pivots, {a[0][0], a[1][0], a[2][0], a[3][0]});
+                ptx::store_shared_4(own + pivots, {a[0][0], a[1][0], a[2][0], a[3][0]});
             }
             barrier();
             const uint32_t owners = exchange + 16 * owner + 4 * set;
 #pragma unroll
             for (int w = 0; w < kWarps; ++w) {
-              const float4 item = tiny::load4(own + 4 * w * kMaxWidth);
+              const float4 item = ptx::load_shared_4(own + 4 * w * kMaxWidth);
               const float of_warp[4] = {item.x, item.y, item.z, item.w},
-                          of_owner = tiny::load1(owners + 4 * w * kMaxWidth);
+                          of_owner = ptx::load_shared_1(owners + 4 * w * kMaxWidth);
 #pragma unroll
               for (int c = set; c < kCols; ++c) sums[c] = w == 0 ? of_warp[c] : sums[c] + of_warp[c];
               sum_of_squares = w == 0 ? of_owner : sum_of_squares + of_owner;
             }
-            const float4 item = tiny::load4(own + pivots);
+            const float4 item = ptx::load_shared_4(own + pivots);
             pivot_row[0] = item.x;
             pivot_row[1] = item.y;
             pivot_row[2] = item.z;
             pivot_row[3] = item.w;
-            alpha = tiny::load1(owners + pivots);
+            alpha = ptx::load_shared_1(owners + pivots);
           }
         };
         sum_up(std::bool_constant<kAhead>{});
@@ -322,7 +277,7 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
           float magnitude = 0.0f;
 #pragma unroll 1
           for (int r = 0; r < rows; r += 4) {
-            const float4 item = tiny::load4(buffer + 4 * r);
+            const float4 item = ptx::load_shared_4(buffer + 4 * r);
             if (r > 0 || !has_pivot) magnitude = fmaxf(magnitude, fabsf(item.x));
             magnitude = fmaxf(fmaxf(magnitude, fabsf(item.y)), fmaxf(fabsf(item.z), fabsf(item.w)));
           }
@@ -390,10 +345,10 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
     } else if constexpr (kParts == 1) {
       if (done < m) {
         const int left = column < columns ? m - done : 0;
-        int64_t place = tiny::global_address(target + set * kColumnLanes);
+        int64_t place = ptx::global_address(target + set * kColumnLanes);
 #pragma unroll
         for (int r = 0; r < kRows - set * kColumnLanes; ++r) {
-          tiny::store_global(place, a[set][r] * factor[set], r < left);
+          ptx::store_global(place, a[set][r] * factor[set], r < left);
           place = ptx::recomputed(place + row_bytes);
         }
       }
