@@ -145,8 +145,8 @@ def _route(a: np.ndarray, device: Any) -> str:
     if not (_is_cuda(device) and _targets.HAS_CUDA and a.dtype == np.float32):
         return "JAX"
     *batch, m, n = a.shape
-    steps = jaxqr.schedule_for(m, n, math.prod(batch)).steps
-    return "JAX" if steps and all(step.regime == "jax" for step in steps) else "kernels"
+    regimes = {step.regime for step in jaxqr.schedule_for(m, n, math.prod(batch)).steps}
+    return "JAX" if regimes == {"jax"} else "loops" if regimes == {"loops"} else "kernels"
 
 
 def _random(shape: tuple[int, ...]) -> np.ndarray:
