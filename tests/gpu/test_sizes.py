@@ -16,7 +16,7 @@ NAMES = ("dense", "graded_columns", "near_collinear", "min_index", "exponential"
 factor = jax.jit(jaxqr.geqrf)
 
 
-@pytest.mark.parametrize("shape", [(66_000, 8, 8), (140_000, 5, 3), (66_000, 40, 24)], ids=str)
+@pytest.mark.parametrize("shape", [(66_000, 8, 8), (140_000, 5, 3), (66_000, 40, 24), (66_000, 5, 40)], ids=str)
 def test_batches_beyond_65535(shape):
     distinct = matrices.batch(*shape[1:], NAMES)
     h, tau = (np.asarray(x) for x in factor(np.resize(distinct, shape)))
@@ -32,7 +32,7 @@ def test_several_panels_at_a_batch_beyond_65535():
     assert_same_bits([h, tau], [np.resize(h[: len(NAMES)], h.shape), np.resize(tau[: len(NAMES)], tau.shape)])
 
 
-@pytest.mark.parametrize("shape", [(70_000, 176, 176), (8_300, 512, 512)], ids=str)
+@pytest.mark.parametrize("shape", [(70_000, 176, 176), (8_300, 512, 512), (1_200_000, 20, 100)], ids=str)
 def test_more_than_2_to_the_31_elements(cuda_device, shape):
     """The batch repeats the same distinct matrices; every repetition is compared with the first, to the bit."""
     batch, m, n = shape
