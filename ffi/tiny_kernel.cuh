@@ -57,6 +57,9 @@ inline constexpr int kTinyResidentWarps = (kCols + 1) * kRows <= 16    ? 40
                                           : (kCols + 1) * kRows <= 128 ? 12
                                                                        : 8;
 
+// The same for the wide regime: with as many as tiny kernels some architectures would spill.
+inline constexpr int kWideResidentWarps = 12;
+
 // Of `count` matrices, or in the wide regime of so many chunks, of which each matrix has `chunks`.
 template <int kColumnLanes, int kCols, int kRowLanes, int kWarps, int kRows, bool kWide>
 __device__ __forceinline__ void factor_in_registers(const float* src, float* h, float* tau_out, int64_t count, int m,
@@ -380,8 +383,7 @@ __global__ void __launch_bounds__(32 * kTinyWarps<kCols, kWarps, kRows>,
 
 // Matrices of at most kRows rows, and at least as many columns as rows.
 template <int kRows, int kCols>
-__global__ void __launch_bounds__(32 * kTinyWarps<kCols, 1, kRows>,
-                                  kTinyResidentWarps<kCols, kRows> / kTinyWarps<kCols, 1, kRows>)
+__global__ void __launch_bounds__(32 * kTinyWarps<kCols, 1, kRows>, kWideResidentWarps / kTinyWarps<kCols, 1, kRows>)
     wide_kernel(const float* src, float* h, float* tau, int64_t count, int m, int n, int chunks) {
   factor_in_registers<kRows, kCols, 1, 1, kRows, true>(src, h, tau, count, m, n, chunks);
 }
