@@ -1,52 +1,97 @@
-// The kernels of the tiny and wide regimes on the CPU, as functions for tests/test_emulated_kernels.py.
+// The kernels of the tiny, wide and CTA regimes on the CPU, as functions for tests/test_emulated_kernels.py.
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <string_view>
 
 #include "cuda_on_cpu.h"
 // After it:
+#include "../panel_kernel.cuh"
+#include "../panel_turns_kernel.cuh"
+#include "../panel_variants.h"
 #include "../tiny_kernel.cuh"
 #include "../tiny_variants.h"
 #include "../wide_variants.h"
 
+namespace jaxqr {
+constinit thread_local __attribute__((aligned(16))) unsigned char shared_memory[227 * 1024];
+}
+
 namespace {
+
+// What `h`, `tau`, `t` and `halves` are, and where what is factored lies: as in panel.h.
+struct Panel {
+  const float* src;
+  float *h, *tau, *t;
+  void* halves;
+  int64_t batch, m, n, offset, width;
+};
 
 // Of `count` matrices or chunks, of which a block has `of_a_block`.
 template <typename Kernel>
 void run(int64_t count, int64_t of_a_block, int warps, const Kernel& kernel) {
-  for (int64_t first = 0, index = 0; first < count; first += of_a_block, ++index)
-    emulation::run_block(static_cast<unsigned>(index), 32 * warps, kernel);
+  const unsigned blocks = static_cast<unsigned>((count + of_a_block - 1) / of_a_block);
+  for (unsigned index = 0; index < blocks; ++index) emulation::run_block(index, blocks, 32 * warps, kernel);
 }
 
 template <int kColumnLanes, int kCols, int kRowLanes, int kWarps, int kRows>
-void tiny(const float* src, float* h, float* tau, int64_t batch, int m, int n) {
+void tiny(const Panel& panel) {
   constexpr int kCtaWarps = jaxqr::kTinyWarps<kCols, kWarps, kRows>;
-  run(batch, 32 / (kColumnLanes * kRowLanes) * kCtaWarps / kWarps, kCtaWarps,
-      [&] { jaxqr::tiny_kernel<kColumnLanes, kCols, kRowLanes, kWarps, kRows>(src, h, tau, batch, m, n); });
+  run(panel.batch, 32 / (kColumnLanes * kRowLanes) * kCtaWarps / kWarps, kCtaWarps, [&] {
+    jaxqr::tiny_kernel<kColumnLanes, kCols, kRowLanes, kWarps, kRows>(
+        panel.src, panel.h, panel.tau, panel.batch, static_cast<int>(panel.m), static_cast<int>(panel.n));
+  });
 }
 
 template <int kRows, int kCols>
-void wide(const float* src, float* h, float* tau, int64_t batch, int m, int n) {
+void wide(const Panel& panel) {
   constexpr int kCtaWarps = jaxqr::kTinyWarps<kCols, 1, kRows>, kColumns = kRows * (kCols - 1);
-  const int chunks = std::max(1, (n - kRows + kColumns - 1) / kColumns);
-  run(batch * chunks, 32 / kRows * kCtaWarps, kCtaWarps,
-      [&] { jaxqr::wide_kernel<kRows, kCols>(src, h, tau, batch * chunks, m, n, chunks); });
+  const int m = static_cast<int>(panel.m), n = static_cast<int>(panel.n),
+            chunks = std::max(1, (n - kRows + kColumns - 1) / kColumns);
+  run(panel.batch * chunks, 32 / kRows * kCtaWarps, kCtaWarps,
+      [&] { jaxqr::wide_kernel<kRows, kCols>(panel.src, panel.h, panel.tau, panel.batch * chunks, m, n, chunks); });
+}
+
+template <int kCols, int kRows, int kMaxWarps>
+void cta(const Panel& panel) {
+  const int width = static_cast<int>(panel.width), sets = (width + kCols - 1) / kCols,
+            warps = std::min(sets, kMaxWarps);
+  const jaxqr::PanelBlocks blocks{panel.m * panel.n, panel.n, jaxqr::RowSplit(panel.m - panel.offset, 1, 1)};
+  const int64_t corner = panel.offset * (panel.n + 1);
+  run(panel.batch, 1, warps, [&] {
+    if (sets > kMaxWarps) {
+      constexpr int kBytes = 4 * 32 * kRows;  // of a reflector
+      const int most = static_cast<int>(sizeof jaxqr::shared_memory - sizeof(jaxqr::PanelTurnsShared)) / kBytes;
+      jaxqr::panel_turns_kernel<kCols, kRows, kMaxWarps>(panel.src + corner, panel.h + corner, panel.tau, blocks, width,
+                                                         std::min(kCols * sets, most), 1);
+    } else {
+      jaxqr::panel_kernel<kCols, kRows, kMaxWarps>(panel.src + corner, panel.h + corner, panel.tau, panel.t,
+                                                   static_cast<__half*>(panel.halves), blocks, width, 1);
+    }
+  });
 }
 
 }  // namespace
 
-// Factors as launch_tiny and launch_wide do. Returns whether there is such a variant.
-extern "C" bool emulate(const int64_t* variant, int numbers, const float* src, float* h, float* tau, int64_t batch,
-                        int m, int n) {
-  const auto is = [&](std::initializer_list<int64_t> wanted) {
-    return std::equal(wanted.begin(), wanted.end(), variant, variant + numbers);
+// Factors the panel by the kernel of that regime and variant: T and halves unless they are null. Returns whether there
+// is such a kernel.
+extern "C" bool emulate(const char* regime, const int64_t* variant, int numbers, const float* src, float* h, float* tau,
+                        float* t, void* halves, int64_t batch, int64_t m, int64_t n, int64_t offset, int64_t width) {
+  const Panel panel{src, h, tau, t, halves, batch, m, n, offset, width};
+  const auto is = [&](std::string_view wanted_regime, std::initializer_list<int64_t> wanted) {
+    return wanted_regime == regime && std::equal(wanted.begin(), wanted.end(), variant, variant + numbers);
   };
 #define JAXQR_TINY(...) \
-  if (is({__VA_ARGS__})) return tiny<__VA_ARGS__>(src, h, tau, batch, m, n), true;
+  if (is("tiny", {__VA_ARGS__})) return tiny<__VA_ARGS__>(panel), true;
 #define JAXQR_WIDE(...) \
-  if (is({__VA_ARGS__})) return wide<__VA_ARGS__>(src, h, tau, batch, m, n), true;
+  if (is("wide", {__VA_ARGS__})) return wide<__VA_ARGS__>(panel), true;
+#define JAXQR_CTA(cols_per_warp, rows_per_lane, max_warps) \
+  if (is("cta", {cols_per_warp, rows_per_lane})) return cta<cols_per_warp, rows_per_lane, max_warps>(panel), true;
   JAXQR_TINY_VARIANTS(JAXQR_TINY)
   JAXQR_WIDE_VARIANTS(JAXQR_WIDE)
+  JAXQR_PANEL_VARIANTS(JAXQR_CTA)
 #undef JAXQR_TINY
 #undef JAXQR_WIDE
+#undef JAXQR_CTA
   return false;
 }
