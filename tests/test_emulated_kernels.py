@@ -1,4 +1,4 @@
-"""The CUDA code of the tiny, wide and CTA kernels, emulated on the CPU, held to what their tests on a GPU ask."""
+"""The CUDA code of the panel kernels, emulated on the CPU, held to what their tests on a GPU ask."""
 
 import ctypes
 import os
@@ -26,13 +26,13 @@ class OwnPanel(Panel):
         return super().with_t and makes_t(self.regime, self.variant, self.width)
 
 
-def emulated(panels: Iterable[Panel]) -> list[OwnPanel]:
-    """Those of the tiny and wide kernels, and of two CTA kernels, of which one takes columns in turns too."""
-    chosen = [panel for panel in panels if panel.is_whole or (panel.regime, panel.variant) in CTA_KERNELS]
+def emulated(of_all: Iterable[Panel]) -> list[OwnPanel]:
+    """Those of the tiny and wide kernels, and of some others, of which one takes columns in turns too."""
+    chosen = [panel for panel in of_all if panel.is_whole or (panel.regime, panel.variant[:2]) in OTHERS]
     return [OwnPanel(**vars(panel)) for panel in chosen]
 
 
-CTA_KERNELS = {("cta", (4, 4)), ("cta", (4, 20))}
+OTHERS = {("cta", (4, 4)), ("cta", (4, 20)), ("cluster", (8, 4)), ("cluster", (4, 8))}
 PANELS, ONE_EACH = emulated(panels.PANELS), emulated(panels.ONE_EACH)
 GUARD = 64  # elements behind a result that nobody may write
 

@@ -1,12 +1,13 @@
-// As much of CUDA as the tiny, wide and CTA kernels use, on the CPU, so that their code is tested without a GPU. To be
-// included before theirs; ptx.cuh is replaced, and include/ has the names of CUDA's own headers.
+// As much of CUDA as the panel kernels use, on the CPU, so that their code is tested without a GPU. To be included
+// before theirs; ptx.cuh and cluster_ptx.cuh are replaced, and include/ has the names of CUDA's own headers.
 //
-// The threads of a block are fibers, which take turns: one runs until it comes to a barrier or a shuffle, and goes on
-// when all others have come there. So a read that lacks a barrier after the write finds old values in those threads
-// that run before the writer. Blocks run one after the other.
+// The threads of a block, and of a cluster, are fibers, which take turns: one runs until it comes to a barrier or a
+// shuffle, and goes on when all others have come there. So a read that lacks a barrier after the write finds old values
+// in those threads that run before the writer. The blocks of a cluster take turns too, others run one after the other.
 #ifndef JAXQR_FFI_EMULATION_CUDA_ON_CPU_H_
 #define JAXQR_FFI_EMULATION_CUDA_ON_CPU_H_
 #define JAXQR_FFI_PTX_CUH_
+#define JAXQR_FFI_CLUSTER_PTX_CUH_
 
 #include <ucontext.h>
 
@@ -21,11 +22,13 @@
 #include <map>
 #include <vector>
 
+#define __CUDA_ARCH__ 900
 #define __global__
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
+#define __host__
 #define __shared__ constinit thread_local  // which variables of a function, and extern ones, may be
 
 struct float2 {
@@ -75,10 +78,13 @@ using std::min;
 
 namespace emulation {
 
+// Dynamic shared memory, which kernels know by its name: of the block that runs.
+inline unsigned char* dynamic_memory;
+
 struct Barrier {
   int arrived = 0;
   int64_t phase = 0;
-  std::vector<unsigned> waiting;
+  std::vector<int> waiting;  // fibers
 };
 
 struct Warp {
@@ -86,91 +92,178 @@ struct Warp {
   uint32_t values[2][32];  // of a shuffle, by the parity of its phase
 };
 
-// The block that runs.
+// An mbarrier as it lies in shared memory.
+struct Mbarrier {
+  int32_t bytes;  // that its phase lacks, or has too many
+  uint16_t pending;
+  uint16_t expected : 15, phase : 1;
+};
+static_assert(sizeof(Mbarrier) == sizeof(uint64_t));
+
 struct Block {
+  std::vector<unsigned char> memory;  // while another block of the cluster runs
+  std::deque<int> runnable;
+  std::vector<Warp> warps;
+  std::map<int, Barrier> named;                  // by their numbers
+  std::map<uint32_t, std::vector<int>> waiting;  // for an mbarrier, by its address
+};
+
+// The blocks that run beside each other: a cluster, or one.
+struct Cluster {
   std::function<void()> kernel;
   ucontext_t host;
+  int threads, left;  // of a block; of all that are not done
+  int fiber = 0, block = 0;
   std::vector<ucontext_t> fibers;
   std::vector<std::vector<char>> stacks;
-  std::deque<unsigned> runnable;
-  unsigned left;  // threads that are not done
-  std::vector<Warp> warps;
-  std::map<int, Barrier> named;                        // by their numbers
-  std::map<uint64_t*, std::vector<unsigned>> waiting;  // for the first phase of an mbarrier
+  std::vector<Block> blocks;
+  Barrier barrier;
+  std::vector<int64_t> passed;  // phases of it, by each fiber
 };
-inline Block block;
+inline Cluster cluster;
+
+inline Block& block() { return cluster.blocks[cluster.block]; }
+inline Warp& warp() { return block().warps[threadIdx.x / 32]; }
 
 // Aborts if all that are left wait for each other.
 inline void run_another() {
-  if (block.runnable.empty()) std::abort();
-  const unsigned thread = threadIdx.x, next = block.runnable.front();
-  block.runnable.pop_front();
-  if (next == thread) return;
-  threadIdx.x = next;
-  swapcontext(&block.fibers[thread], &block.fibers[next]);
+  const int before = cluster.fiber, blocks = static_cast<int>(cluster.blocks.size());
+  int next_block = cluster.block, tries = 0;
+  while (cluster.blocks[next_block].runnable.empty()) {
+    if (++tries == blocks) std::abort();
+    next_block = (next_block + 1) % blocks;
+  }
+  if (next_block != cluster.block) {
+    std::vector<unsigned char>&own = block().memory, &next = cluster.blocks[next_block].memory;
+    std::copy_n(dynamic_memory, own.size(), own.begin());
+    std::copy(next.begin(), next.end(), dynamic_memory);
+    blockIdx.x += next_block - cluster.block;
+    cluster.block = next_block;
+  }
+  cluster.fiber = block().runnable.front();
+  block().runnable.pop_front();
+  threadIdx.x = cluster.fiber % cluster.threads;
+  if (cluster.fiber != before) swapcontext(&cluster.fibers[before], &cluster.fibers[cluster.fiber]);
 }
 
-inline void wake(std::vector<unsigned>* waiting) {
-  block.runnable.insert(block.runnable.end(), waiting->begin(), waiting->end());
+inline void wake(std::vector<int>* waiting) {
+  for (int fiber : *waiting) cluster.blocks[fiber / cluster.threads].runnable.push_back(fiber);
   waiting->clear();
 }
 
 inline void run_thread() {
-  block.kernel();
-  if (--block.left == 0) setcontext(&block.host);
+  cluster.kernel();
+  if (--cluster.left == 0) setcontext(&cluster.host);
   run_another();
 }
 
-inline void run_block(unsigned index, unsigned blocks, unsigned threads, const std::function<void()>& kernel) {
-  blockIdx.x = index;
-  gridDim.x = blocks;
-  blockDim.x = threads;
-  threadIdx.x = 0;
-  std::vector<std::vector<char>> stacks = std::move(block.stacks);
-  block = {};
-  block.kernel = kernel;
-  block.fibers.resize(threads);
-  block.stacks = std::move(stacks);
-  block.stacks.resize(std::max<size_t>(threads, block.stacks.size()), std::vector<char>(1 << 17));
-  block.left = threads;
-  block.warps.resize(threads / 32);
-  for (unsigned i = 0; i < threads; ++i) {
-    getcontext(&block.fibers[i]);
-    block.fibers[i].uc_stack.ss_sp = block.stacks[i].data();
-    block.fibers[i].uc_stack.ss_size = block.stacks[i].size();
-    makecontext(&block.fibers[i], run_thread, 0);
-    if (i > 0) block.runnable.push_back(i);
+// Blocks first … first + blocks-1 of a grid, as a cluster.
+inline void run_cluster(unsigned first, int blocks, unsigned grid, int threads, int dynamic_bytes,
+                        const std::function<void()>& kernel) {
+  std::vector<std::vector<char>> stacks = std::move(cluster.stacks);
+  cluster = {};
+  cluster.stacks = std::move(stacks);
+  cluster.kernel = kernel;
+  cluster.threads = threads;
+  cluster.left = blocks * threads;
+  cluster.fibers.resize(cluster.left);
+  cluster.passed.assign(cluster.left, 0);
+  cluster.stacks.resize(std::max(cluster.stacks.size(), cluster.fibers.size()), std::vector<char>(1 << 17));
+  cluster.blocks.resize(blocks);
+  for (Block& block : cluster.blocks) {
+    block.memory.resize(dynamic_bytes);
+    block.warps.resize(threads / 32);
   }
-  swapcontext(&block.host, &block.fibers[0]);
+  for (int i = 0; i < cluster.left; ++i) {
+    getcontext(&cluster.fibers[i]);
+    cluster.fibers[i].uc_stack.ss_sp = cluster.stacks[i].data();
+    cluster.fibers[i].uc_stack.ss_size = cluster.stacks[i].size();
+    makecontext(&cluster.fibers[i], run_thread, 0);
+    if (i > 0) cluster.blocks[i / threads].runnable.push_back(i);
+  }
+  blockIdx.x = first;
+  gridDim.x = grid;
+  blockDim.x = static_cast<unsigned>(threads);
+  threadIdx.x = 0;
+  swapcontext(&cluster.host, &cluster.fibers[0]);
 }
 
-inline void wait(Barrier* barrier, int count) {
-  if (++barrier->arrived < count) {
-    barrier->waiting.push_back(threadIdx.x);
-    run_another();
-    return;
-  }
+inline void arrive(Barrier* barrier, int count) {
+  if (++barrier->arrived < count) return;
   barrier->arrived = 0;
   ++barrier->phase;
   wake(&barrier->waiting);
 }
 
-inline Warp& warp() { return block.warps[threadIdx.x / 32]; }
+inline void wait(Barrier* barrier, int64_t phase) {
+  while (barrier->phase == phase) {
+    barrier->waiting.push_back(cluster.fiber);
+    run_another();
+  }
+}
+
+inline void arrive_and_wait(Barrier* barrier, int count) {
+  const int64_t phase = barrier->phase;
+  arrive(barrier, count);
+  wait(barrier, phase);
+}
 
 template <typename T>
 T value_of_lane(T value, int lane) {
   static_assert(sizeof(T) == sizeof(uint32_t));
   uint32_t* const values = warp().values[warp().barrier.phase % 2];
   std::memcpy(&values[threadIdx.x % 32], &value, sizeof value);
-  wait(&warp().barrier, 32);
+  arrive_and_wait(&warp().barrier, 32);
   std::memcpy(&value, &values[lane], sizeof value);
   return value;
 }
 
+// Addresses count from the beginning of dynamic shared memory or, if there is none, from the first that is asked for.
+// In the cluster's window a block's rank and one come in the upper byte.
+inline unsigned char* memory;
+constexpr int kOffsetBits = 24;
+
+inline unsigned char* place(uint32_t address, size_t bytes) {
+  const uint32_t window = address >> kOffsetBits, offset = address & ((1u << kOffsetBits) - 1);
+  if (offset % bytes != 0) std::abort();
+  if (window == 0 || static_cast<int>(window) - 1 == cluster.block) return memory + offset;
+  return &cluster.blocks[window - 1].memory[offset];
+}
+
+// Arrivals and bytes that come to an mbarrier. The bytes may come before the thread that says that they will.
+inline void complete(uint32_t address, int arrivals, int bytes) {
+  unsigned char* const where = place(address, sizeof(Mbarrier));
+  Mbarrier barrier;
+  std::memcpy(&barrier, where, sizeof barrier);
+  if (barrier.pending < arrivals) std::abort();
+  barrier.pending -= static_cast<uint16_t>(arrivals);
+  barrier.bytes -= bytes;
+  const bool done = barrier.pending == 0 && barrier.bytes == 0;
+  if (done) {
+    barrier.pending = barrier.expected;
+    barrier.phase ^= 1;
+  }
+  std::memcpy(where, &barrier, sizeof barrier);
+  const uint32_t window = address >> kOffsetBits;
+  Block& owner = window == 0 ? block() : cluster.blocks[window - 1];
+  if (done) wake(&owner.waiting[address & ((1u << kOffsetBits) - 1)]);
+}
+
+// Until the phase of that parity is complete.
+inline void wait_for_phase(uint32_t address, uint32_t parity) {
+  for (;;) {
+    Mbarrier barrier;
+    std::memcpy(&barrier, place(address, sizeof barrier), sizeof barrier);
+    if (barrier.phase != parity) return;
+    block().waiting[address].push_back(cluster.fiber);
+    run_another();
+  }
+}
+
 }  // namespace emulation
 
-inline void __syncthreads() { emulation::wait(&emulation::block.named[0], static_cast<int>(blockDim.x)); }
-inline void __syncwarp() { emulation::wait(&emulation::warp().barrier, 32); }
+inline void __syncthreads() { emulation::arrive_and_wait(&emulation::block().named[0], static_cast<int>(blockDim.x)); }
+inline void __syncwarp() { emulation::arrive_and_wait(&emulation::warp().barrier, 32); }
 template <typename T>
 T __shfl_sync(unsigned, T value, int source, int width = 32) {
   const int first = static_cast<int>(threadIdx.x % 32) & ~(width - 1);
@@ -225,16 +318,38 @@ inline float rcp_approx(float x) {
                                                           : inexact(1.0 / x);
 }
 
-// An mbarrier is the count of arrivals that its first phase lacks.
-inline void mbarrier_init(uint64_t* barrier, uint32_t arrivals) { *barrier = arrivals; }
-inline void mbarrier_arrive(uint64_t* barrier) {
-  if (*barrier == 0) std::abort();
-  if (--*barrier == 0) emulation::wake(&emulation::block.waiting[barrier]);
+inline uint32_t shared_address(const void* pointer) {
+  unsigned char* const place = static_cast<unsigned char*>(const_cast<void*>(pointer));
+  if (emulation::memory == nullptr) emulation::memory = place;
+  return static_cast<uint32_t>(place - emulation::memory);
 }
-inline void mbarrier_wait_first_phase(uint64_t* barrier) {
-  if (*barrier == 0) return;
-  emulation::block.waiting[barrier].push_back(threadIdx.x);
-  emulation::run_another();
+
+inline void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
+  const uint16_t count = static_cast<uint16_t>(arrivals);
+  const emulation::Mbarrier made = {0, count, count, 0};
+  std::memcpy(barrier, &made, sizeof made);
+}
+inline void mbarrier_arrive(uint64_t* barrier) { emulation::complete(shared_address(barrier), 1, 0); }
+inline void mbarrier_wait_first_phase(uint64_t* barrier) { emulation::wait_for_phase(shared_address(barrier), 0); }
+inline void mbarrier_arrive_expect_bytes(uint32_t barrier, uint32_t bytes) {
+  emulation::complete(barrier, 1, -static_cast<int>(bytes));
+}
+inline void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) { emulation::wait_for_phase(barrier, parity); }
+
+inline int cluster_rank() { return emulation::cluster.block; }
+inline void cluster_arrive_relaxed() {
+  emulation::Cluster& cluster = emulation::cluster;
+  emulation::arrive(&cluster.barrier, static_cast<int>(cluster.fibers.size()));
+}
+inline void cluster_wait() {
+  emulation::wait(&emulation::cluster.barrier, emulation::cluster.passed[emulation::cluster.fiber]++);
+}
+inline uint32_t map_to_rank(uint32_t address, int rank) {
+  return address | static_cast<uint32_t>(rank + 1) << emulation::kOffsetBits;
+}
+inline void store_async(uint32_t address, const float4& value, uint32_t barrier) {
+  std::memcpy(emulation::place(address, sizeof value), &value, sizeof value);
+  emulation::complete(barrier, 0, sizeof value);
 }
 
 inline void prefetch(const void*) {}
@@ -257,32 +372,24 @@ void copy_async_wait() {}
 
 template <int kThreads>
 void barrier_sync(int barrier) {
-  emulation::wait(&emulation::block.named[barrier], kThreads);
+  emulation::arrive_and_wait(&emulation::block().named[barrier], kThreads);
 }
 
-// Addresses count from the beginning of the array that was asked for last.
-inline char* shared_memory;
-inline uint32_t shared_address(const void* pointer) {
-  shared_memory = static_cast<char*>(const_cast<void*>(pointer));
-  return 0;
-}
 inline float load_shared_1(uint32_t address) {
   float value;
-  std::memcpy(&value, shared_memory + address, sizeof value);
+  std::memcpy(&value, emulation::place(address, sizeof value), sizeof value);
   return value;
 }
 inline void store_shared_1(uint32_t address, float value) {
-  std::memcpy(shared_memory + address, &value, sizeof value);
+  std::memcpy(emulation::place(address, sizeof value), &value, sizeof value);
 }
 inline float4 load_shared_4(uint32_t address) {
-  if (address % sizeof(float4) != 0) std::abort();
   float4 value;
-  std::memcpy(&value, shared_memory + address, sizeof value);
+  std::memcpy(&value, emulation::place(address, sizeof value), sizeof value);
   return value;
 }
 inline void store_shared_4(uint32_t address, float4 value) {
-  if (address % sizeof(float4) != 0) std::abort();
-  std::memcpy(shared_memory + address, &value, sizeof value);
+  std::memcpy(emulation::place(address, sizeof value), &value, sizeof value);
 }
 
 inline int64_t global_address(const float* pointer) { return reinterpret_cast<int64_t>(pointer); }

@@ -1,4 +1,4 @@
-// The kernels of the tiny, wide and CTA regimes on the CPU, as functions for tests/test_emulated_kernels.py.
+// The panel kernels of all regimes on the CPU, as one function for tests/test_emulated_kernels.py.
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
@@ -6,6 +6,8 @@
 
 #include "cuda_on_cpu.h"
 // After it:
+#include "../cluster_panel_kernel.cuh"
+#include "../cluster_variants.h"
 #include "../panel_kernel.cuh"
 #include "../panel_turns_kernel.cuh"
 #include "../panel_variants.h"
@@ -27,17 +29,22 @@ struct Panel {
   int64_t batch, m, n, offset, width;
 };
 
-// Of `count` matrices or chunks, of which a block has `of_a_block`.
+// In `count` clusters of `ctas` blocks of `warps`.
 template <typename Kernel>
-void run(int64_t count, int64_t of_a_block, int warps, const Kernel& kernel) {
-  const unsigned blocks = static_cast<unsigned>((count + of_a_block - 1) / of_a_block);
-  for (unsigned index = 0; index < blocks; ++index) emulation::run_block(index, blocks, 32 * warps, kernel);
+void run(int64_t count, int ctas, int warps, int dynamic_bytes, const Kernel& kernel) {
+  emulation::dynamic_memory = emulation::memory = dynamic_bytes > 0 ? jaxqr::shared_memory : nullptr;
+  for (int64_t i = 0; i < count; ++i) {
+    emulation::run_cluster(static_cast<unsigned>(i * ctas), ctas, static_cast<unsigned>(count * ctas), 32 * warps,
+                           dynamic_bytes, kernel);
+  }
 }
+
+int64_t blocks_of(int64_t count, int64_t of_a_block) { return (count + of_a_block - 1) / of_a_block; }
 
 template <int kColumnLanes, int kCols, int kRowLanes, int kWarps, int kRows>
 void tiny(const Panel& panel) {
   constexpr int kCtaWarps = jaxqr::kTinyWarps<kCols, kWarps, kRows>;
-  run(panel.batch, 32 / (kColumnLanes * kRowLanes) * kCtaWarps / kWarps, kCtaWarps, [&] {
+  run(blocks_of(panel.batch, 32 / (kColumnLanes * kRowLanes) * kCtaWarps / kWarps), 1, kCtaWarps, 0, [&] {
     jaxqr::tiny_kernel<kColumnLanes, kCols, kRowLanes, kWarps, kRows>(
         panel.src, panel.h, panel.tau, panel.batch, static_cast<int>(panel.m), static_cast<int>(panel.n));
   });
@@ -48,7 +55,7 @@ void wide(const Panel& panel) {
   constexpr int kCtaWarps = jaxqr::kTinyWarps<kCols, 1, kRows>, kColumns = kRows * (kCols - 1);
   const int m = static_cast<int>(panel.m), n = static_cast<int>(panel.n),
             chunks = std::max(1, (n - kRows + kColumns - 1) / kColumns);
-  run(panel.batch * chunks, 32 / kRows * kCtaWarps, kCtaWarps,
+  run(blocks_of(panel.batch * chunks, 32 / kRows * kCtaWarps), 1, kCtaWarps, 0,
       [&] { jaxqr::wide_kernel<kRows, kCols>(panel.src, panel.h, panel.tau, panel.batch * chunks, m, n, chunks); });
 }
 
@@ -58,7 +65,7 @@ void cta(const Panel& panel) {
             warps = std::min(sets, kMaxWarps);
   const jaxqr::PanelBlocks blocks{panel.m * panel.n, panel.n, jaxqr::RowSplit(panel.m - panel.offset, 1, 1)};
   const int64_t corner = panel.offset * (panel.n + 1);
-  run(panel.batch, 1, warps, [&] {
+  run(panel.batch, 1, warps, sizeof jaxqr::shared_memory, [&] {
     if (sets > kMaxWarps) {
       constexpr int kBytes = 4 * 32 * kRows;  // of a reflector
       const int most = static_cast<int>(sizeof jaxqr::shared_memory - sizeof(jaxqr::PanelTurnsShared)) / kBytes;
@@ -69,6 +76,19 @@ void cta(const Panel& panel) {
                                                    static_cast<__half*>(panel.halves), blocks, width, 1);
     }
   });
+}
+
+template <int kRowsPerLane, int kCols, int kMaxWarps>
+void cluster(const Panel& panel, int ctas) {
+  const int width = static_cast<int>(panel.width), rows = static_cast<int>(panel.m - panel.offset);
+  const int64_t corner = panel.offset * (panel.n + 1);
+  const auto aligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % sizeof(float4) == 0; };
+  const bool vectors = aligned(panel.src + corner) && aligned(panel.h + corner) && panel.n % 4 == 0;
+  run(panel.batch, ctas, (width + kCols - 1) / kCols,
+      jaxqr::cluster_shared_bytes<kCols, kMaxWarps>(kRowsPerLane, width), [&] {
+        jaxqr::cluster_panel_kernel<kRowsPerLane, kCols, kMaxWarps>(
+            panel.src + corner, panel.h + corner, panel.tau, panel.m * panel.n, panel.n, rows, width, ctas, vectors);
+      });
 }
 
 }  // namespace
@@ -87,11 +107,16 @@ extern "C" bool emulate(const char* regime, const int64_t* variant, int numbers,
   if (is("wide", {__VA_ARGS__})) return wide<__VA_ARGS__>(panel), true;
 #define JAXQR_CTA(cols_per_warp, rows_per_lane, max_warps) \
   if (is("cta", {cols_per_warp, rows_per_lane})) return cta<cols_per_warp, rows_per_lane, max_warps>(panel), true;
+#define JAXQR_CLUSTER(rows_per_lane, cols_per_lane, max_warps)                   \
+  if (numbers == 3 && is("cluster", {rows_per_lane, cols_per_lane, variant[2]})) \
+    return cluster<rows_per_lane, cols_per_lane, max_warps>(panel, static_cast<int>(variant[2])), true;
   JAXQR_TINY_VARIANTS(JAXQR_TINY)
   JAXQR_WIDE_VARIANTS(JAXQR_WIDE)
   JAXQR_PANEL_VARIANTS(JAXQR_CTA)
+  JAXQR_CLUSTER_VARIANTS(JAXQR_CLUSTER)
 #undef JAXQR_TINY
 #undef JAXQR_WIDE
 #undef JAXQR_CTA
+#undef JAXQR_CLUSTER
   return false;
 }
