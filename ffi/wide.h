@@ -19,8 +19,7 @@ struct WideVariant {
 const char* wide_variant_mismatch(const WideVariant& variant, const TinyShape& shape);
 
 // Factors every matrix: reads `src`, writes all of `h`, which must not be `src`, and tau[batch, m]. Asynchronous on
-// `stream`; allocates nothing; static shared memory only. The caller has checked the variant with
-// wide_variant_mismatch.
+// `stream`; allocates nothing. The caller has checked the variant with wide_variant_mismatch.
 cudaError_t launch_wide(const WideVariant& variant, const TinyShape& shape, const float* src, float* h, float* tau,
                         cudaStream_t stream);
 

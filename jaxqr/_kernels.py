@@ -108,7 +108,7 @@ class TinyKernel:
 @dataclass(frozen=True)
 class WideKernel:
     """A row of ``wide_variants.h``: matrices of few rows by chunks of columns, for each of which parts of a warp make
-    all reflectors."""
+    all reflectors. Of more rows than a warp has lanes these come from a panel of the first columns."""
 
     rows: int
     cols_per_lane: int
@@ -119,11 +119,20 @@ class WideKernel:
     def variant(self) -> Variant:
         return self.rows, self.cols_per_lane
 
+    @property
+    def has_panel(self) -> bool:
+        return self.rows > 32
+
     def fits(self, panel: Panel, device: Device) -> bool:
         del device
         return panel.whole and not panel.with_reflectors and panel.rows <= self.rows and panel.rows < panel.width
 
     def seconds(self, panel: Panel, batch: int, device: Device) -> float:
+        if self.has_panel:
+            first = Panel(panel.rows, panel.rows, False, False)
+            warps = batch * math.ceil((panel.width - panel.rows) / (32 * self.cols_per_lane))
+            elements = self.rows * self.cols_per_lane // 2  # reflectors are applied, and not made
+            return _WIDE_PANEL.seconds(first, batch, device) + _tiny_seconds(panel, elements, warps, device)
         chunks = max(1, math.ceil((panel.width - self.rows) / (self.rows * (self.cols_per_lane - 1))))
         warps = math.ceil(batch * chunks * self.rows / 32)
         return _tiny_seconds(panel, self.rows * self.cols_per_lane, warps, device)
@@ -208,6 +217,9 @@ class CtaKernel:
         latency += costs.t_latency + columns * (costs.t_latency_column + costs.t_crowd * warps * crowd)
         issue += columns * (costs.t_issue_column + costs.t_step * warps * step)
         return _waves(batch, resident, latency, issue, device)
+
+
+_WIDE_PANEL = CtaKernel(4, 4, 32)  # as wide.cu has it
 
 
 @dataclass(frozen=True)

@@ -70,10 +70,10 @@ class Step:
     Attributes:
       offset, width: the panel's columns are ``offset … offset + width``.
       rows: rows of the panel, from its first pivot down.
-      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"wide"``, whole ones of few rows, by parts
-        of a warp for each chunk of their columns; ``"cta"``, by a thread block each;
-        ``"cluster"``, by a cluster of thread blocks each; ``"tall"``, more rows than that in blocks; ``"loops"``, whole
-        matrices of one or two reflectors by loops of XLA's; or ``"jax"``, JAX's own geqrf.
+      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"wide"``, whole ones of few rows by chunks
+        of their columns; ``"cta"``, by a thread block each; ``"cluster"``, by a cluster of thread blocks each;
+        ``"tall"``, more rows than that in blocks; ``"loops"``, whole matrices of one or two reflectors by loops of
+        XLA's; or ``"jax"``, JAX's own geqrf.
       variant: of the regime's kernel, in regime ``"tall"`` of the ``"cta"`` kernel for its blocks; None where there is
         none.
       update: of the columns right of the panel: ``"fused"``, by kernels of this package, others after a tall panel;
@@ -106,6 +106,8 @@ class Step:
         """Launches of this package's kernels: the panel, what makes its reflectors for a fused update where the panel's
         kernel does not, the update, and what couples a pair. XLA's and JAX's own are not counted."""
         panel = int(self.variant is not None)
+        if self.regime == "wide" and self.variant is not None:
+            panel += WideKernel(*self.variant).has_panel
         if self.root is not None:  # the leaves, the stack, and the lift
             panel = 3 + self.root.launches
             return panel + (self.update == "fused") * TALL_UPDATE_LAUNCHES

@@ -40,7 +40,8 @@ def test_panel_kernel_is_read_from_its_name(name, kernel):
     ]
     others.append("void jaxqr::(anonymous namespace)::tall_subtract_kernel<(int)64>(Operands)")
     expected = ["block_reflector", kernel, "reflectors", "reflectors", *["block_reflector"] * 2, "lift", "stack"]
-    expected += ["tall_project", "tall_sum", "tall_subtract"]
+    others.append("void jaxqr::wide_apply_kernel<(int)64, (int)2>(float const*)")
+    expected += ["tall_project", "tall_sum", "tall_subtract", "wide_apply"]
     assert tools.own_kernels(others) == expected
 
 
@@ -68,6 +69,8 @@ def test_a_steps_kernels_in_order():
     assert tools.scheduled_kernels(in_turns) == [("cta", (4, 32)), *update]
     assert tools.scheduled_kernels(Step(0, 5, 20_000, "jax", None, None)) == []
     assert tools.scheduled_kernels(Step(0, 2, 66, "loops", None, None)) == []
+    assert tools.scheduled_kernels(Step(0, 20, 20, "wide", (32, 2), None)) == [("wide", (32, 2))]
+    assert tools.scheduled_kernels(Step(0, 50, 50, "wide", (64, 2), None)) == [("cta", (4, 4)), "wide_apply"]
 
 
 def test_results_are_put_into_poison(monkeypatch):

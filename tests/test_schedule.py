@@ -115,7 +115,7 @@ def test_workspace_is_at_most_half_the_input(shape, batch):
     assert schedule.workspace_bytes <= 4 * batch * np.prod(shape) / 2
 
 
-@pytest.mark.parametrize("shape", [(64, 300), (129, 65), (128, 300), (1000, 128)], ids=str)
+@pytest.mark.parametrize("shape", [(70, 300), (129, 65), (128, 300), (1000, 128)], ids=str)
 def test_few_reflectors_are_applied_in_narrow_blocks(shape):
     widths = [step.width for step in schedule_for(*shape, 3, "H200").steps if step.update == "fused"]
     assert widths
@@ -172,6 +172,7 @@ def test_few_tall_columns_are_jaxs(n):
         ((300_000, 66, 2), {"tiny"}),
         ((1000, 15, 31), {"wide"}),
         ((1, 30, 3000), {"wide"}),
+        ((3, 50, 4000), {"wide"}),
         ((8000, 4, 160), {"wide"}),
         ((40, 176, 176), {"cta"}),
         ((640, 512, 512), {"cta"}),
@@ -266,6 +267,7 @@ def test_the_table_shows_every_step():
         ("cluster", (16, 8, 4), 32, None, 1),
         ("jax", None, 8, None, 0),
         ("wide", (8, 4), 5, None, 1),
+        ("wide", (64, 2), 40, None, 2),
         ("loops", None, 2, None, 0),
     ],
 )

@@ -13,6 +13,7 @@
 #include "../panel_variants.h"
 #include "../tiny_kernel.cuh"
 #include "../tiny_variants.h"
+#include "../wide_apply_kernel.cuh"
 #include "../wide_variants.h"
 
 namespace jaxqr {
@@ -50,15 +51,6 @@ void tiny(const Panel& panel) {
   });
 }
 
-template <int kRows, int kCols>
-void wide(const Panel& panel) {
-  constexpr int kCtaWarps = jaxqr::kTinyWarps<kCols, 1, kRows>, kColumns = kRows * (kCols - 1);
-  const int m = static_cast<int>(panel.m), n = static_cast<int>(panel.n),
-            chunks = std::max(1, (n - kRows + kColumns - 1) / kColumns);
-  run(blocks_of(panel.batch * chunks, 32 / kRows * kCtaWarps), 1, kCtaWarps, 0,
-      [&] { jaxqr::wide_kernel<kRows, kCols>(panel.src, panel.h, panel.tau, panel.batch * chunks, m, n, chunks); });
-}
-
 template <int kCols, int kRows, int kMaxWarps>
 void cta(const Panel& panel) {
   const int width = static_cast<int>(panel.width), sets = (width + kCols - 1) / kCols,
@@ -76,6 +68,23 @@ void cta(const Panel& panel) {
                                                    static_cast<__half*>(panel.halves), blocks, width, 1);
     }
   });
+}
+
+template <int kRows, int kCols>
+void wide(const Panel& panel) {
+  const int m = static_cast<int>(panel.m), n = static_cast<int>(panel.n);
+  const auto chunks_of = [&](int first, int columns) { return std::max(1, (n - first + columns - 1) / columns); };
+  if constexpr (kRows > jaxqr::kMaxWideLanes) {
+    cta<4, 4, 32>(panel);
+    const int chunks = chunks_of(m, jaxqr::kWideApplyColumns<kCols>);
+    run(panel.batch * chunks, 1, jaxqr::kWideApplyWarps, 0,
+        [&] { jaxqr::wide_apply_kernel<kRows, kCols>(panel.src, panel.h, panel.tau, m, n, chunks); });
+  } else {
+    constexpr int kCtaWarps = jaxqr::kTinyWarps<kCols, 1, kRows>;
+    const int chunks = chunks_of(kRows, kRows * (kCols - 1));
+    run(blocks_of(panel.batch * chunks, 32 / kRows * kCtaWarps), 1, kCtaWarps, 0,
+        [&] { jaxqr::wide_kernel<kRows, kCols>(panel.src, panel.h, panel.tau, panel.batch * chunks, m, n, chunks); });
+  }
 }
 
 template <int kRowsPerLane, int kCols, int kMaxWarps>

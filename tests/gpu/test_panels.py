@@ -84,4 +84,5 @@ def test_each_kernel_launches_itself():
         update = "fused" if panel.with_t else None
         step = Step(0, panel.width, panel.rows, panel.regime, panel.variant, update)
         expected += [scheduled_kernel(step)] + ["reflectors"] * (step.launches == 3)
+        expected += ["wide_apply"] * (panel.regime == "wide" and step.launches == 2)
     assert own_kernels(launched_kernels(run)) == expected

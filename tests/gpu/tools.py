@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.explicit import explicit_measures
-from jaxqr._kernels import makes_t
+from jaxqr._kernels import WideKernel, makes_t
 from jaxqr.schedule import Step
 from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
 
@@ -32,8 +32,10 @@ def panel_kernel(kernel_name: str) -> Kernel:
 
 
 def scheduled_kernel(step: Step) -> Kernel:
-    """The panel kernel of a step, of its leaves in regime "tall"."""
+    """The panel kernel of a step; of its leaves in regime "tall", of its first columns if regime "wide" has a panel."""
     assert step.variant is not None
+    if step.regime == "wide" and WideKernel(*step.variant).has_panel:
+        return "cta", (4, 4)
     regime = "cta" if step.regime == "tall" else step.regime
     return regime, step.variant[:2] if regime == "cluster" else step.variant
 
@@ -41,6 +43,8 @@ def scheduled_kernel(step: Step) -> Kernel:
 def scheduled_kernels(step: Step) -> list[str | Kernel]:
     """This package's kernels that a step launches, as `own_kernels` names them."""
     own: list[str | Kernel] = [] if step.variant is None else [scheduled_kernel(step)]
+    if step.regime == "wide" and step.launches == 2:
+        own += ["wide_apply"]
     if step.root is not None:
         own += ["stack", *scheduled_kernels(step.root), "lift"]
         own += ["tall_project", "tall_sum", "tall_subtract"] if step.update == "fused" else []
@@ -78,7 +82,7 @@ def own_kernels(names: Iterable[str]) -> list[str | Kernel]:
             own.append("block_reflector")
         elif "reflectors_kernel" in name:
             own.append("reflectors")
-        elif match := re.search(r"(stack|lift|tall_project|tall_sum|tall_subtract)_kernel", name):
+        elif match := re.search(r"(stack|lift|tall_project|tall_sum|tall_subtract|wide_apply)_kernel", name):
             own.append(match[1])
         elif _PANEL_KERNEL.search(name):
             own.append(panel_kernel(name))
