@@ -354,18 +354,15 @@ inline void store_async(uint32_t address, const float4& value, uint32_t barrier)
 
 inline void prefetch(const void*) {}
 inline void mma_m16n8k16(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t) { std::abort(); }  // used by none
-inline void copy_async_16(void* shared, const void* global, bool valid) {
+template <int kBytes>
+void copy_or_clear(void* to, const void* from, bool valid) {
   if (valid)
-    std::memcpy(shared, global, 16);
+    std::memcpy(to, from, kBytes);
   else
-    std::memset(shared, 0, 16);
+    std::memset(to, 0, kBytes);
 }
-inline void copy_async_4(void* shared, const void* global, bool valid) {
-  if (valid)
-    std::memcpy(shared, global, 4);
-  else
-    std::memset(shared, 0, 4);
-}
+inline void copy_async_16(void* to, const void* from, bool valid) { copy_or_clear<16>(to, from, valid); }
+inline void copy_async_4(void* to, const void* from, bool valid) { copy_or_clear<4>(to, from, valid); }
 inline void copy_async_commit() {}
 template <int kPending>
 void copy_async_wait() {}
