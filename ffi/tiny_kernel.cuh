@@ -99,9 +99,9 @@ __device__ __forceinline__ void factor_in_registers(const float* src, float* h, 
   if (warp_first >= count) return;
   // Lanes without a matrix repeat the last one and write nothing.
   const bool exists = kGroups == 1 || warp_first + group < count;
-  const int64_t own = exists ? warp_first + group : count - 1;
-  const int64_t matrix = kWide ? static_cast<int>(own) / chunks : own;
-  const int chunk = kWide ? static_cast<int>(own) % chunks : 0;
+  const int64_t unit = exists ? warp_first + group : count - 1;
+  const int64_t matrix = kWide ? static_cast<int>(unit) / chunks : unit;
+  const int chunk = kWide ? static_cast<int>(unit) % chunks : 0;
   const int chunk_shift = chunk * (kCols - 1) * kColumnLanes;  // of the columns after the first set
   const int columns = exists ? n : 0;                          // to be written
   const int first_columns = chunk == 0 ? columns : 0;          // of the first set

@@ -132,7 +132,7 @@ class WideKernel:
             first = Panel(panel.rows, panel.rows, False, False)
             warps = batch * math.ceil((panel.width - panel.rows) / (32 * self.cols_per_lane))
             elements = self.rows * self.cols_per_lane // 2  # reflectors are applied, and not made
-            return _WIDE_PANEL.seconds(first, batch, device) + _tiny_seconds(panel, elements, warps, device)
+            return WIDE_PANEL.seconds(first, batch, device) + _tiny_seconds(panel, elements, warps, device)
         chunks = max(1, math.ceil((panel.width - self.rows) / (self.rows * (self.cols_per_lane - 1))))
         warps = math.ceil(batch * chunks * self.rows / 32)
         return _tiny_seconds(panel, self.rows * self.cols_per_lane, warps, device)
@@ -219,7 +219,8 @@ class CtaKernel:
         return _waves(batch, resident, latency, issue, device)
 
 
-_WIDE_PANEL = CtaKernel(4, 4, 32)  # as wide.cu has it
+WIDE_PANEL = CtaKernel(4, 4, 32)
+"""Of the first columns of matrices with more rows than a warp has lanes in regime ``"wide"``, as ``wide.cu`` says."""
 
 
 @dataclass(frozen=True)

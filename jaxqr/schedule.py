@@ -103,8 +103,9 @@ class Step:
 
     @property
     def launches(self) -> int:
-        """Launches of this package's kernels: the panel, what makes its reflectors for a fused update where the panel's
-        kernel does not, the update, and what couples a pair. XLA's and JAX's own are not counted."""
+        """Launches of this package's kernels: the panel, in regime ``"wide"`` what may follow it, what makes its
+        reflectors for a fused update where the panel's kernel does not, the update, and what couples a pair. XLA's and
+        JAX's own are not counted."""
         panel = int(self.variant is not None)
         if self.regime == "wide" and self.variant is not None:
             panel += WideKernel(*self.variant).has_panel

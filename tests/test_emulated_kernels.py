@@ -16,6 +16,10 @@ from tests import panels
 from tests.panels import Factor, Panel
 
 EMULATION = Path(__file__).resolve().parent.parent / "ffi" / "emulation"
+GUARD = 64  # elements behind a result that nobody may write
+
+
+OTHERS = {("cta", (4, 4)), ("cta", (4, 20)), ("cluster", (8, 4)), ("cluster", (4, 8))}
 
 
 class OwnPanel(Panel):
@@ -32,9 +36,7 @@ def emulated(of_all: Iterable[Panel]) -> list[OwnPanel]:
     return [OwnPanel(**vars(panel)) for panel in chosen]
 
 
-OTHERS = {("cta", (4, 4)), ("cta", (4, 20)), ("cluster", (8, 4)), ("cluster", (4, 8))}
 PANELS, ONE_EACH = emulated(panels.PANELS), emulated(panels.ONE_EACH)
-GUARD = 64  # elements behind a result that nobody may write
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,7 @@ def factor(tmp_path_factory) -> Factor:
     if compiler is None:
         pytest.skip("there is no C++ compiler")
     library = tmp_path_factory.mktemp("emulation") / "kernels.so"
-    options = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC"]
+    options = ["-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC"]
     if "clang" not in subprocess.run([*shlex.split(compiler), "--version"], capture_output=True, text=True).stdout:
         options.append("-fno-extern-tls-init")  # GCC would look for an initialization that nobody defines
     paths = ["-I", str(EMULATION / "include"), "-o", str(library), str(EMULATION / "kernels.cc")]

@@ -29,7 +29,7 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __host__
-#define __shared__ constinit thread_local  // which variables of a function, and extern ones, may be
+#define __shared__ thread_local  // which variables of a function, and extern ones, may be
 
 struct float2 {
   float x, y;

@@ -17,7 +17,7 @@
 #include "../wide_variants.h"
 
 namespace jaxqr {
-constinit thread_local __attribute__((aligned(16))) unsigned char shared_memory[227 * 1024];
+thread_local __attribute__((aligned(16))) unsigned char shared_memory[227 * 1024];
 }
 
 namespace {

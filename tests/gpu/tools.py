@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.explicit import explicit_measures
-from jaxqr._kernels import WideKernel, makes_t
+from jaxqr._kernels import WIDE_PANEL, WideKernel, makes_t
 from jaxqr.schedule import Step
 from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
 
@@ -35,7 +35,7 @@ def scheduled_kernel(step: Step) -> Kernel:
     """The panel kernel of a step; of its leaves in regime "tall", of its first columns if regime "wide" has a panel."""
     assert step.variant is not None
     if step.regime == "wide" and WideKernel(*step.variant).has_panel:
-        return "cta", (4, 4)
+        return WIDE_PANEL.regime, WIDE_PANEL.variant
     regime = "cta" if step.regime == "tall" else step.regime
     return regime, step.variant[:2] if regime == "cluster" else step.variant
 
@@ -43,8 +43,7 @@ def scheduled_kernel(step: Step) -> Kernel:
 def scheduled_kernels(step: Step) -> list[str | Kernel]:
     """This package's kernels that a step launches, as `own_kernels` names them."""
     own: list[str | Kernel] = [] if step.variant is None else [scheduled_kernel(step)]
-    if step.regime == "wide" and step.launches == 2:
-        own += ["wide_apply"]
+    own += ["wide_apply"] * (step.regime == "wide" and step.launches == 2)
     if step.root is not None:
         own += ["stack", *scheduled_kernels(step.root), "lift"]
         own += ["tall_project", "tall_sum", "tall_subtract"] if step.update == "fused" else []
