@@ -31,7 +31,7 @@ _PROTOCOLS = {
     "random": Protocol(max_calls=10, seconds=0.5),
     "family": Protocol(),
     "scaling": Protocol(max_calls=10, repeats=10, seconds=0.3),
-    "schedules": Protocol(max_calls=3, repeats=10, seconds=0.2),
+    "schedules": Protocol(max_calls=16, repeats=10, seconds=0.2),
 }
 
 

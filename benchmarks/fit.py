@@ -17,7 +17,7 @@ from jaxqr.schedule import device_of_kind
 
 COSTS_FILE = Path(__file__).resolve().parent.parent / "jaxqr" / "_costs.py"
 _WRITTEN = "# `python -m benchmarks fit` rewrites what follows, which is from: "
-_NARROW = 16  # panels of fewer columns are the exception: only tiny kernels are fitted to them
+_NARROW = 16  # panels of fewer columns are the exception: only narrow and tiny kernels are fitted to them
 _PULL = 0.01  # weight of a change of a constant, relative to that of an error of a time
 
 
@@ -59,7 +59,7 @@ def read(path: Path) -> tuple[Device, list[Point]]:
 def _point(row: dict[str, str]) -> Point | None:
     name, seconds = row["kernel"], 1e-6 * float(row["microseconds"])
     rows, width, with_t, columns, batch = (int(row[key]) for key in ("rows", "width", "t", "columns", "batch"))
-    if width < _NARROW and not name.startswith("tiny"):
+    if width < _NARROW and not name.startswith(("narrow", "tiny")):
         return None
     shape = f"{batch}x{rows}x{width}" + (", T" if with_t else "") + (f", {columns} columns" if columns else "")
     panel = Panel(rows, width, bool(with_t), not with_t)

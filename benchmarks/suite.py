@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def run(
 
 def run_case(case: Case, peers: Sequence[Implementation], protocol: Protocol) -> Report:
     """One case's entry: the case, and for each implementation its time, samples and check, or its error."""
-    inputs = [case.inputs(index) for index in range(protocol.calls(case) if case.timed else 1)]
+    with ThreadPoolExecutor() as pool:  # NumPy's generators run beside each other
+        inputs = list(pool.map(case.inputs, range(protocol.calls(case) if case.timed else 1)))
     results = {one.name: _result(case, one, inputs, protocol) for one in (JAXQR, *peers)}
     return {
         **dataclasses.asdict(case),

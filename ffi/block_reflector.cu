@@ -141,19 +141,19 @@ bool make_map_of_c(CUtensorMap* map, const float* first, int64_t columns, int64_
                      {kStrip / 2, kTileRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-template <int kWidth, bool kShared>
+template <int kWidth, bool kAligned, bool kShared>
 cudaError_t launch_bulk(const Arguments& a, int64_t shares) {
   const BlockReflectorShape& shape = a.shape;
-  return launch(block_reflector_bulk_kernel<kWidth, kShared, false>, kBulkThreads, sizeof(BulkShared<kWidth>), shares,
-                a, [&](int64_t batch, int64_t count, auto& parameters) {
+  return launch(block_reflector_bulk_kernel<kWidth, kAligned, kShared, false>, kBulkThreads<kAligned>,
+                sizeof(BulkShared<kWidth>), shares, a, [&](int64_t batch, int64_t count, auto& parameters) {
                   const int64_t corner = batch * a.matrix_stride() + shape.offset * shape.n + shape.first;
                   // Where all is the identity's, boxes before an array's beginning bring zeros of any array.
                   const int64_t read_from = shape.all_known() ? 0 : a.known();
-                  BulkMaps maps;
-                  const bool made =
-                      make_map_of_c(&maps.c, a.src + corner + read_from * (shape.n + 1), a.columns() - read_from,
-                                    a.rows() - read_from, shape.n, a.matrix_stride(), count) &&
-                      make_map_of_v<kWidth>(&maps.v, a.halves, shape.width, a.rows(), batch, count);
+                  BulkMaps maps = {};
+                  const bool made = (!kAligned || make_map_of_c(&maps.c, a.src + corner + read_from * (shape.n + 1),
+                                                                a.columns() - read_from, a.rows() - read_from, shape.n,
+                                                                a.matrix_stride(), count)) &&
+                                    make_map_of_v<kWidth>(&maps.v, a.halves, shape.width, a.rows(), batch, count);
                   parameters = {a.h + batch * a.matrix_stride() + a.corner(),
                                 nullptr,
                                 a.t + batch * shape.width * shape.width,
@@ -170,7 +170,8 @@ cudaError_t launch_bulk(const Arguments& a, int64_t shares) {
                                 static_cast<int>(a.columns()),
                                 static_cast<int>(a.known()),
                                 static_cast<int>(a.strips()),
-                                maps};
+                                maps,
+                                a.src + corner};
                   return made;
                 });
 }
@@ -222,9 +223,9 @@ cudaError_t runs_hopper_code(bool* runs) {
   *runs = answer == kYes;
   if (answer != kUnknown) return cudaSuccess;
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, block_reflector_bulk_kernel<32, false, false>);
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, block_reflector_bulk_kernel<32, true, false, false>);
   if (error != cudaSuccess) return error;
-  *runs = attributes.maxThreadsPerBlock >= kBulkThreads;
+  *runs = attributes.maxThreadsPerBlock >= kBulkThreads<true>;
   if (device < kDevices) answers[device].store(*runs ? kYes : kNo, std::memory_order_relaxed);
   return cudaSuccess;
 }
@@ -246,17 +247,18 @@ cudaError_t launch_block_reflector(const BlockReflectorShape& shape, float* h, c
   bool hopper = false;
   int64_t shares;
   cudaError_t error = runs_hopper_code(&hopper);
-  const bool bulk = aligned && hopper;
-  if (error == cudaSuccess) error = plan_shares(shape, bulk, &shares);
+  if (error == cudaSuccess) error = plan_shares(shape, hopper, &shares);
   if (error != cudaSuccess) return error;
-  if (bulk)
-    return shares > 1 ? launch_width(launch_bulk<32, true>, launch_bulk<64, true>, shares)
-                      : launch_width(launch_bulk<32, false>, launch_bulk<64, false>, 1);
-  if (aligned)
-    return shares > 1 ? launch_width(launch_copies<32, true, true>, launch_copies<64, true, true>, shares)
-                      : launch_width(launch_copies<32, true, false>, launch_copies<64, true, false>, 1);
-  return shares > 1 ? launch_width(launch_copies<32, false, true>, launch_copies<64, false, true>, shares)
-                    : launch_width(launch_copies<32, false, false>, launch_copies<64, false, false>, 1);
+  const auto launch_kernel = [&](auto is_aligned, auto is_shared) {
+    constexpr bool kAligned = decltype(is_aligned)::value, kShared = decltype(is_shared)::value;
+    const int64_t count = kShared ? shares : 1;
+    return hopper ? launch_width(launch_bulk<32, kAligned, kShared>, launch_bulk<64, kAligned, kShared>, count)
+                  : launch_width(launch_copies<32, kAligned, kShared>, launch_copies<64, kAligned, kShared>, count);
+  };
+  const auto launch_shared = [&](auto is_aligned) {
+    return shares > 1 ? launch_kernel(is_aligned, std::true_type{}) : launch_kernel(is_aligned, std::false_type{});
+  };
+  return aligned ? launch_shared(std::true_type{}) : launch_shared(std::false_type{});
 }
 
 namespace {
@@ -305,34 +307,36 @@ cudaError_t launch_coupling(const BlockReflectorShape& second, int64_t first_wid
   if (error != cudaSuccess) return error;
   const Arguments a{shape, coupling, halves, t[1], true, nullptr, false, false, h, stream};
   const auto launch_kernel = [&](auto kernel) {
-    return launch(
-        kernel, kBulkThreads, sizeof(BulkShared<64>), shares, a, [&](int64_t batch, int64_t count, auto& parameters) {
-          BulkMaps maps;
-          const float* const first = h + batch * a.matrix_stride() + shape.offset * shape.n + shape.first;
-          const bool made = make_map_of_c(&maps.c, first, first_width, a.rows(), shape.n, a.matrix_stride(), count) &&
-                            make_map_of_v<64>(&maps.v, halves, shape.width, a.rows(), batch, count);
-          parameters = {coupling + batch * kCouplingFloats,
-                        t[0] + batch * first_width * first_width,
-                        t[1] + batch * shape.width * shape.width,
-                        true,
-                        nullptr,
-                        false,
-                        false,
-                        column_scale(shape.m),
-                        a.matrix_stride(),
-                        static_cast<int>(shape.n),
-                        static_cast<int>(a.rows()),
-                        static_cast<int>(shape.width),
-                        0,
-                        static_cast<int>(first_width),
-                        0,
-                        1,
-                        maps};
-          return made;
-        });
+    return launch(kernel, kBulkThreads<true>, sizeof(BulkShared<64>), shares, a,
+                  [&](int64_t batch, int64_t count, auto& parameters) {
+                    BulkMaps maps;
+                    const float* const first = h + batch * a.matrix_stride() + shape.offset * shape.n + shape.first;
+                    const bool made =
+                        make_map_of_c(&maps.c, first, first_width, a.rows(), shape.n, a.matrix_stride(), count) &&
+                        make_map_of_v<64>(&maps.v, halves, shape.width, a.rows(), batch, count);
+                    parameters = {coupling + batch * kCouplingFloats,
+                                  t[0] + batch * first_width * first_width,
+                                  t[1] + batch * shape.width * shape.width,
+                                  true,
+                                  nullptr,
+                                  false,
+                                  false,
+                                  column_scale(shape.m),
+                                  a.matrix_stride(),
+                                  static_cast<int>(shape.n),
+                                  static_cast<int>(a.rows()),
+                                  static_cast<int>(shape.width),
+                                  0,
+                                  static_cast<int>(first_width),
+                                  0,
+                                  1,
+                                  maps,
+                                  nullptr};
+                    return made;
+                  });
   };
-  return shares > 1 ? launch_kernel(block_reflector_bulk_kernel<64, true, true>)
-                    : launch_kernel(block_reflector_bulk_kernel<64, false, true>);
+  return shares > 1 ? launch_kernel(block_reflector_bulk_kernel<64, true, true, true>)
+                    : launch_kernel(block_reflector_bulk_kernel<64, true, false, true>);
 }
 
 cudaError_t launch_two_block_reflectors(const BlockReflectorShape& shape, int64_t second_width, float* h,

@@ -1,7 +1,8 @@
-// The block-reflector update on Hopper, where quads of C are aligned: block_reflector_kernel.cuh says what it does.
+// The block-reflector update on Hopper: block_reflector_kernel.cuh says what it does.
 //
 // Tiles of V and C come through stages of shared memory by tensor copies, which one thread of a warp of its own starts.
-// The other warps multiply, a warpgroup 32 rows of a tile, and both products are those of warpgroups, which run on the
+// Where quads of C are not aligned, for which there are no tensor copies, two warps copy C's elements one by one. The
+// other warps multiply, a warpgroup 32 rows of a tile, and both products are those of warpgroups, which run on the
 // tensor cores' own time and read V from shared memory by themselves:
 //
 //   Wᵀ = Cᵀ·V         C's columns, scaled and split in registers, are the rows of the first factor. Each 16 rows of V
@@ -16,8 +17,8 @@
 // In the first pass there is one more stage in the place of W, unless sums of many tiles are added up in W on the way;
 // in the second one in the place of the weights, which are in registers then.
 //
-// Waits end whatever the data are, and no loop's count depends on them. Resources: 288 threads of at most 96 registers,
-// 110 KB of shared memory: two CTAs on an SM.
+// Waits end whatever the data are, and no loop's count depends on them. Resources: 288 or 320 threads of at most 96
+// registers, 110 KB of shared memory: two CTAs on an SM.
 #ifndef JAXQR_FFI_BLOCK_REFLECTOR_BULK_KERNEL_CUH_
 #define JAXQR_FFI_BLOCK_REFLECTOR_BULK_KERNEL_CUH_
 
@@ -35,7 +36,11 @@
 namespace jaxqr::update {
 
 inline constexpr int kPad = 4;  // halves added to a column of the weights, so that they fall into different banks
-inline constexpr int kBulkThreads = kThreads + 32;  // with those of the warp that starts the copies
+// Threads that start copies, and all with those of their warps.
+template <bool kAligned>
+inline constexpr int kCopyThreads = kAligned ? 1 : 64;
+template <bool kAligned>
+inline constexpr int kBulkThreads = kThreads + (kAligned ? 32 : 64);
 
 // A tile of V and C. They are swizzled: a row is 128 bytes (or 64, of V at width 32), in which 16-byte word i of row r
 // is at i ^ r % 8 (or i ^ r / 2 % 4), so that no 8 words that are loaded together meet in a bank.
@@ -68,8 +73,8 @@ struct BulkShared {
   uint64_t vacated;                               // the weights may go
 };
 
-// Of V's [matrix][row][part][column], and of C's [matrix][row][column] from `known` on. Copies bring zeros from outside
-// the matrices.
+// Of V's [matrix][row][part][column], and, where it is aligned, of C's [matrix][row][column] from `known` on. Copies
+// bring zeros from outside the matrices.
 struct BulkMaps {
   CUtensorMap v, c;
 };
@@ -86,26 +91,40 @@ struct Ring {
   __device__ __forceinline__ void back(int last) { stage = stage == 0 ? last : stage - 1; }
 };
 
-// By the thread that starts the copies: those of the tile into the stage whose turn it is, once all have left it.
-template <int kWidth>
-__device__ __forceinline__ void fill(BulkShared<kWidth>& shared, Ring& ring, const BulkMaps& maps, int matrix, int row,
-                                     int column, int known) {
-  Stage<kWidth>& stage = shared.stages[ring.stage];
-  uint64_t* const full = &shared.full[ring.stage];
-  ptx::mbarrier_wait(&shared.left[ring.stage], ring.parity() ^ 1);
-  ptx::mbarrier_arrive_expect(full, sizeof(stage));
-  for (int half = 0; half < 2; ++half)
-    ptx::copy_tensor(stage.c[half], &maps.c, column + half * (kStrip / 2) - known, row - known, matrix, full);
-  for (int part = 0; part < 2; ++part) ptx::copy_tensor(stage.v[part], &maps.v, 0, part, row, matrix, full);
-  ring.leave();
+// A tile of C that is not aligned, by kCopyThreads threads: `source` is where it begins. Zeros come instead of the
+// first `above` rows and the first `left` columns, and from outside of `rows` and `columns`.
+__device__ __forceinline__ void copy_elements(float (&c)[2][kTileRows][kStrip / 2], const float* source, int row_stride,
+                                              int above, int rows, int left, int columns) {
+  constexpr int kRows = kTileRows / (kCopyThreads<false> / 32);  // of a warp
+  const int lane = threadIdx.x % 32, first = (threadIdx.x - kThreads) / 32 * kRows;
+  const bool inside[2] = {lane >= left && lane < columns, lane + 32 >= left && lane + 32 < columns};
+  source += first * int64_t{row_stride} + lane;
+  const auto copy = [&](auto has_row) {
+#pragma unroll 1
+    for (int eight = first; eight < first + kRows; eight += 8) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i, source += row_stride) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          ptx::copy_async_4(&c[half][eight + i][(lane / 4 ^ i) * 4 + lane % 4], source + half * (kStrip / 2),
+                            inside[half] && has_row(eight + i));
+      }
+    }
+  };
+  if (above <= 0 && rows >= kTileRows)
+    copy([](int) { return true; });
+  else
+    copy([&](int row) { return row >= above && row < rows; });
 }
 
-// kShared: the CTAs of a cluster share the rows of a strip. kCouples: W only, for what couples block reflectors.
-template <int kWidth, bool kShared, bool kCouples>
+// kAligned: quads of C are, so that tensor copies take them. kShared: the CTAs of a cluster share the rows of a strip.
+// kCouples: W only, for what couples block reflectors.
+template <int kWidth, bool kAligned, bool kShared, bool kCouples>
 __device__ __forceinline__ void bulk_update(float* h, const float* first_t, const float* t, bool transpose,
                                             float* scales, bool make_scales, bool remake_scales, float column_scale,
                                             int64_t matrix_stride, int row_stride, int rows, int width, int first,
-                                            int columns, int known, int strips, const BulkMaps& maps) {
+                                            int columns, int known, int strips, const BulkMaps& maps,
+                                            [[maybe_unused]] const float* src) {
   constexpr int kSteps = kWidth / 16, kRowBytes = 2 * kWidth;
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   BulkShared<kWidth>& shared = *reinterpret_cast<BulkShared<kWidth>*>(shared_memory);
@@ -121,12 +140,29 @@ __device__ __forceinline__ void bulk_update(float* h, const float* first_t, cons
   constexpr int kStages = BulkShared<kWidth>::kStages;
   const auto stages_there = [&] { return kStages + (tiles <= kTilesASum); };
   Ring ring{(tiles * stages_there() + kStages - tiles) % stages_there()};
+  // By the threads that start copies, of which the first is kThreads: those of the tile into the stage whose turn it
+  // is, once all have left it.
   const auto start = [&](int tile) {
-    fill(shared, ring, maps, matrix(), (own().first + tile) * kTileRows, strip_column(), known);
+    Stage<kWidth>& stage = shared.stages[ring.stage];
+    uint64_t* const full = &shared.full[ring.stage];
+    const int of_batch = matrix(), row = (own().first + tile) * kTileRows, column = strip_column();
+    ptx::mbarrier_wait(&shared.left[ring.stage], ring.parity() ^ 1);
+    if (kAligned || threadIdx.x == kThreads) {
+      ptx::mbarrier_arrive_expect(full, kAligned ? sizeof(stage) : sizeof(stage.v));
+      for (int half = 0; kAligned && half < 2; ++half)
+        ptx::copy_tensor(stage.c[half], &maps.c, column + half * (kStrip / 2) - known, row - known, of_batch, full);
+      for (int part = 0; part < 2; ++part) ptx::copy_tensor(stage.v[part], &maps.v, 0, part, row, of_batch, full);
+    }
+    if constexpr (!kAligned) {
+      copy_elements(stage.c, src + of_batch * matrix_stride + int64_t{row} * row_stride + column, row_stride,
+                    known - row, rows - row, known - column, columns - column);
+      ptx::mbarrier_arrive_after_copies(full);
+    }
+    ring.leave();
   };
   if (threadIdx.x == kThreads) {
     for (int i = 0; i <= kStages; ++i) {
-      ptx::mbarrier_init(&shared.full[i], 1);
+      ptx::mbarrier_init(&shared.full[i], kAligned ? 1 : 1 + kCopyThreads<kAligned>);
       ptx::mbarrier_init(&shared.left[i], kThreads);
     }
     ptx::mbarrier_init(&shared.vacated, kThreads);
@@ -134,7 +170,7 @@ __device__ __forceinline__ void bulk_update(float* h, const float* first_t, cons
   }
   __syncthreads();
   if (threadIdx.x >= kThreads) {
-    if (threadIdx.x == kThreads) {
+    if (threadIdx.x < kThreads + kCopyThreads<kAligned>) {
       for (int tile = 0; tile < tiles; ++tile) {
         start(tile);
         ring.next(stages_there());
@@ -145,7 +181,7 @@ __device__ __forceinline__ void bulk_update(float* h, const float* first_t, cons
       cluster_barrier();
       cluster_barrier();
     }
-    if (!kCouples && threadIdx.x == kThreads) {
+    if (!kCouples && threadIdx.x < kThreads + kCopyThreads<kAligned>) {
       ring.stage = kStages;
       for (int tile = tiles - 1 - kStages; tile >= 0; --tile) {
         if (tile == tiles - 1 - kStages) {
@@ -218,7 +254,10 @@ __device__ __forceinline__ void bulk_update(float* h, const float* first_t, cons
       scale = {column_scale, column_scale};
     } else if (!make_scales) {
       const float* const place = scale_place(own_column());
-      scale = place == nullptr ? float2{1.0f, 1.0f} : *reinterpret_cast<const float2*>(place);
+      if constexpr (kAligned)
+        scale = place == nullptr ? float2{1.0f, 1.0f} : *reinterpret_cast<const float2*>(place);
+      else
+        scale = {place == nullptr ? 1.0f : *place, scale_place(own_column() + 1) == nullptr ? 1.0f : place[1]};
       if (threadIdx.x < 128 && threadIdx.x % 4 == 0) *reinterpret_cast<float2*>(&shared.scale[own_column()]) = scale;
     }
     const auto scale_sums = [&](float2 factor) {
@@ -359,11 +398,15 @@ __device__ __forceinline__ void bulk_update(float* h, const float* first_t, cons
       w_low[step][i] = *reinterpret_cast<const uint32_t*>(&shared.weights[1][column + i % 2][k]);
     }
   }
+  // Where H is not aligned, neighbouring threads exchange elements: each then stores one column of the rows of both,
+  // and a warp fewer parts of sectors.
+  const auto is_odd = [] { return !kAligned && ptx::recomputed(threadIdx.x) % 2; };
+  const unsigned out_row = row - 2 * is_odd(), out_column = column + is_odd();
   // Of this thread's first row in the tile: what is below it of the matrix if it has the columns, and where it belongs.
-  int rows_below = rows - (own().first + tiles - 1) * kTileRows - static_cast<int>(row);
+  int rows_below = rows - (own().first + tiles - 1) * kTileRows - static_cast<int>(out_row);
   float* target =
-      h + matrix() * matrix_stride + (rows - rows_below) * int64_t{row_stride} + first + strip_column() + column;
-  if (strip_column() + static_cast<int>(column) >= columns) rows_below = -rows;
+      h + matrix() * matrix_stride + (rows - rows_below) * int64_t{row_stride} + first + strip_column() + out_column;
+  if (strip_column() + static_cast<int>(out_column) >= columns) rows_below = -rows;
   float2 largest = {};
   ring.stage = kStages - 1;
   const auto update = [&](auto is_moderate) {
@@ -402,7 +445,13 @@ __device__ __forceinline__ void bulk_update(float* h, const float* first_t, cons
         const int below = i / 2 * 8 + i % 2;
         const float* const from = &product[i / 2 * 4 + i % 2];
         x = {updated(x.x, from[0], 0), updated(x.y, from[2], 1)};
-        if (below < rows_below) __stcs(reinterpret_cast<float2*>(target + below * stride), x);
+        if constexpr (kAligned) {
+          if (below < rows_below) __stcs(reinterpret_cast<float2*>(target + below * stride), x);
+        } else {
+          const float other = __shfl_xor_sync(kFullWarp, is_odd() ? x.x : x.y, 1);
+          if (below < rows_below) __stcs(target + below * stride, is_odd() ? other : x.x);
+          if (below + 2 < rows_below) __stcs(target + (below + 2) * stride, is_odd() ? x.y : other);
+        }
         largest = {fmaxf(largest.x, fabsf(x.x)), fmaxf(largest.y, fabsf(x.y))};
       }
       leave();
@@ -438,15 +487,16 @@ __device__ __forceinline__ void bulk_update(float* h, const float* first_t, cons
   }
 }
 
-template <int kWidth, bool kShared, bool kCouples>
-__global__ void __launch_bounds__(kHopper ? kBulkThreads : 32, kHopper ? 2 : 1)
+template <int kWidth, bool kAligned, bool kShared, bool kCouples>
+__global__ void __launch_bounds__(kHopper ? kBulkThreads<kAligned> : 32, kHopper ? 2 : 1)
     block_reflector_bulk_kernel(float* h, const float* first_t, const float* t, bool transpose, float* scales,
                                 bool make_scales, bool remake_scales, float column_scale, int64_t matrix_stride,
                                 int row_stride, int rows, int width, int first, int columns, int known, int strips,
-                                const __grid_constant__ BulkMaps maps) {
+                                const __grid_constant__ BulkMaps maps, const float* src) {
   if constexpr (kHopper)
-    bulk_update<kWidth, kShared, kCouples>(h, first_t, t, transpose, scales, make_scales, remake_scales, column_scale,
-                                           matrix_stride, row_stride, rows, width, first, columns, known, strips, maps);
+    bulk_update<kWidth, kAligned, kShared, kCouples>(h, first_t, t, transpose, scales, make_scales, remake_scales,
+                                                     column_scale, matrix_stride, row_stride, rows, width, first,
+                                                     columns, known, strips, maps, src);
 }
 
 }  // namespace jaxqr::update

@@ -19,8 +19,7 @@
 // where the scales are to be made from them, for the next update. What is known of C, as the identity's, is not in
 // memory: the CTAs write it there first.
 //
-// On Hopper this is the kernel where quads of C are not aligned; block_reflector_bulk_kernel.cuh does the same where
-// they are.
+// On Hopper block_reflector_bulk_kernel.cuh does the same.
 //
 // Columns are permuted inside every 32, so that a thread's elements of the product's four tiles lie side by side in
 // memory: column j of the quad of column 2·i + e of the tiles is in tile j. The quad is 4·e + i, so that neighbouring
@@ -158,8 +157,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                            bool make_scales, bool remake_scales, float column_scale, const float* src,
                            int64_t matrix_stride, int64_t row_stride, int matrix_rows, int width, int pitch, int first,
                            int columns, int known, int strips) {
-  // Not launched: without clusters, and where Hopper's kernel takes all aligned cases.
-  if constexpr ((kShared && !kClusters) || (kAligned && kHopper)) return;
+  // Not launched: without clusters, and where Hopper's kernel takes all cases.
+  if constexpr ((kShared && !kClusters) || kHopper) return;
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   Shared<kWidth>& shared = *reinterpret_cast<Shared<kWidth>*>(shared_memory);
 

@@ -31,6 +31,11 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity
   } while (!done);
 }
 
+// An arrival once all copies of elements that this thread has started are complete.
+__device__ __forceinline__ void mbarrier_arrive_after_copies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 // Orders this thread's accesses to shared memory, barriers included, before copies that start after a barrier: reads
 // too, which a barrier alone does not.
 __device__ __forceinline__ void order_before_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

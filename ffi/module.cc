@@ -3,6 +3,7 @@
 
 #include "cluster_variants.h"
 #include "handlers.h"
+#include "narrow_variants.h"
 #include "panel_variants.h"
 #include "tiny_variants.h"
 #include "wide_variants.h"
@@ -46,6 +47,11 @@ nb::dict kernels() {
   nb::dict regimes;
   {
     nb::list rows;
+    JAXQR_NARROW_VARIANTS(JAXQR_ROW)
+    regimes["narrow"] = rows;
+  }
+  {
+    nb::list rows;
     JAXQR_TINY_VARIANTS(JAXQR_ROW)
     regimes["tiny"] = rows;
   }
@@ -82,7 +88,8 @@ nb::list cuda_architectures() {
 NB_MODULE(_native, module) {
   module.def("registrations", &registrations, "FFI handlers: {platform: {target: capsule}}.");
   module.def("kernels", &kernels,
-             "Variants of the CUDA panel kernels by regime. tiny: (column_lanes, cols_per_lane, row_lanes, warps, "
+             "Variants of the CUDA panel kernels by regime. narrow: (lanes, warps, rows_per_lane); tiny: "
+             "(column_lanes, cols_per_lane, row_lanes, warps, "
              "rows_per_lane); wide: (rows, cols_per_lane); cta: (cols_per_warp, rows_per_lane, max_warps); cluster: "
              "(rows_per_lane, cols_per_lane, max_warps).");
   module.def("cuda_architectures", &cuda_architectures, "CUDA architectures compiled in; empty without CUDA.");

@@ -64,26 +64,30 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
     Columns columns;
     const int row_floats = min(width - first, kCols);  // of a row of the set
     {
-      const float* const source = src + corner + lane * blocks.row_stride + first;
-      const bool whole = blocks.whole_words(src + corner, width);
+      if (blocks.whole_words(src + corner, width)) {
+        const float* const source = src + corner + lane * blocks.row_stride + first;
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const float* const place = source + 32 * r * blocks.row_stride;
-        float4 word = {};
-        if (lane + 32 * r < rows) {
-          if (whole) {
-            word = *reinterpret_cast<const float4*>(place);
-          } else {
-            word.x = place[0];
-            if (row_floats > 1) word.y = place[1];
-            if (row_floats > 2) word.z = place[2];
-            if (row_floats > 3) word.w = place[3];
-          }
+        for (int r = 0; r < kRows; ++r) {
+          float4 word = {};
+          if (lane + 32 * r < rows) word = *reinterpret_cast<const float4*>(source + 32 * r * blocks.row_stride);
+          columns.a[0][r] = word.x;
+          columns.a[1][r] = word.y;
+          columns.a[2][r] = word.z;
+          columns.a[3][r] = word.w;
         }
-        columns.a[0][r] = word.x;
-        columns.a[1][r] = word.y;
-        columns.a[2][r] = word.z;
-        columns.a[3][r] = word.w;
+      } else {  // elements side by side, for fewer parts of sectors
+        const int column = lane % 4, row = column < row_floats ? lane - column : rows;
+        const float* const source = src + corner + row * blocks.row_stride + first + column;
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          float values[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            values[i] = row + 32 * r + i < rows ? source[(32 * r + i) * blocks.row_stride] : 0.0f;
+          transpose_quads(values, lane);
+#pragma unroll
+          for (int c = 0; c < kCols; ++c) columns.a[c][r] = values[c];
+        }
       }
     }
     columns.scale(&shared.unscale[first], lane);
@@ -111,21 +115,28 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
     const float4 unscale = *reinterpret_cast<const float4*>(&shared.unscale[first]);
     // From here on, what depends on the lane is found again rather than kept in registers.
     const int out_lane = ptx::recomputed(lane);
-    float* const target = h + corner + out_lane * blocks.row_stride + first;
-    const bool whole = blocks.whole_words(h + corner, width);
+    const auto row_of_h = [&](int r) {
+      return columns.row_of_h(r, r < kPivotRows ? first - out_lane - 32 * r : -kCols, unscale);
+    };
+    if (blocks.whole_words(h + corner, width)) {
+      float* const target = h + corner + out_lane * blocks.row_stride + first;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int distance = r < kPivotRows ? first - out_lane - 32 * r : -kCols;
-      const float4 word = columns.row_of_h(r, distance, unscale);
-      float* const place = target + 32 * r * blocks.row_stride;
-      if (out_lane + 32 * r >= rows) continue;
-      if (whole) {
-        *reinterpret_cast<float4*>(place) = word;
-      } else {
-        place[0] = word.x;
-        if (row_floats > 1) place[1] = word.y;
-        if (row_floats > 2) place[2] = word.z;
-        if (row_floats > 3) place[3] = word.w;
+      for (int r = 0; r < kRows; ++r) {
+        const float4 word = row_of_h(r);
+        if (out_lane + 32 * r < rows) *reinterpret_cast<float4*>(target + 32 * r * blocks.row_stride) = word;
+      }
+    } else {
+      const int column = out_lane % 4, row = column < row_floats ? out_lane - column : rows;
+      float* const target = h + corner + row * blocks.row_stride + first + column;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const float4 word = row_of_h(r);
+        float values[4] = {word.x, word.y, word.z, word.w};
+        transpose_quads(values, out_lane);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (row + 32 * r + i < rows) target[(32 * r + i) * blocks.row_stride] = values[i];
+        }
       }
     }
     if (out_lane < row_floats) tau_out[int64_t{blockIdx.x} * width + first + out_lane] = shared.tau[first + out_lane];

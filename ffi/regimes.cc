@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "cluster_panel.h"
+#include "narrow.h"
 #include "reflectors.h"
 #include "tiny.h"
 #include "whole_regimes.h"
@@ -58,8 +59,12 @@ PanelKernel panel_kernel(const PanelKernelName& name, const PanelShape& shape, b
   if (has_t && shape.width > kMaxReflectorsWidth) return {"T is made for at most 64 columns", 0, nullptr};
   if (factors_all_columns(name.regime)) {
     if (has_t || shape.offset > 0 || shape.width < std::min(shape.m, shape.n))
-      return {"tiny and wide kernels factor whole matrices, and make no T", 0, nullptr};
+      return {"narrow, tiny and wide kernels factor whole matrices, and make no T", 0, nullptr};
     const TinyShape whole{shape.batch, shape.m, shape.n};
+    if (name.regime == "narrow" && v.size() == 3) {
+      const NarrowVariant variant{v[0], v[1], v[2]};
+      return {narrow_variant_mismatch(variant, whole), 0, std::bind(launch_narrow, variant, whole, _1, _2, _3, _6)};
+    }
     if (name.regime == "tiny" && v.size() == 5) {
       const TinyVariant variant{v[0], v[1], v[2], v[3], v[4]};
       return {tiny_variant_mismatch(variant, whole), 0, std::bind(launch_tiny, variant, whole, _1, _2, _3, _6)};

@@ -15,7 +15,8 @@
 
 namespace jaxqr {
 
-// "tiny", "wide", "cta" or "cluster", and the numbers of a TinyVariant, WideVariant, PanelVariant or ClusterVariant.
+// "narrow", "tiny", "wide", "cta" or "cluster", and the numbers of a NarrowVariant, TinyVariant, WideVariant,
+// PanelVariant or ClusterVariant.
 struct PanelKernelName {
   std::string_view regime;
   std::vector<int64_t> variant;

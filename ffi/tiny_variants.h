@@ -10,7 +10,6 @@
 #define JAXQR_FFI_TINY_VARIANTS_H_
 
 #define JAXQR_TINY_VARIANTS(X) \
-  X(4, 1, 8, 1, 16)            \
   X(8, 1, 1, 1, 8)             \
   X(8, 1, 1, 1, 32)            \
   X(8, 2, 1, 1, 16)            \

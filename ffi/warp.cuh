@@ -47,6 +47,20 @@ __device__ __forceinline__ T transposed_sum(const T (&values)[kCount], int lane)
   }
 }
 
+// Four values of each of four neighbouring lanes, transposed: value i of lane j, of the four, was value j of lane i.
+__device__ __forceinline__ void transpose_quads(float (&values)[4], int lane) {
+#pragma unroll
+  for (int mask = 1; mask < 4; mask *= 2) {
+    const bool upper = lane & mask;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & mask) continue;
+      const float other = __shfl_xor_sync(kFullWarp, upper ? values[i] : values[i + mask], mask);
+      (upper ? values[i] : values[i + mask]) = other;
+    }
+  }
+}
+
 // The power of two s with s·magnitude in [1, 2), as far as s and 1/s are normal numbers (2^-126 … 2^126); 1 for 0, Inf
 // and NaN.
 __device__ __forceinline__ float power_of_two_scale(float magnitude) {

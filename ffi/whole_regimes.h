@@ -8,7 +8,9 @@ namespace jaxqr {
 
 // Whether the regime's kernels factor all columns of a matrix, also those right of the last pivot, and not a panel's
 // alone.
-inline bool factors_all_columns(std::string_view regime) { return regime == "tiny" || regime == "wide"; }
+inline bool factors_all_columns(std::string_view regime) {
+  return regime == "narrow" || regime == "tiny" || regime == "wide";
+}
 
 }  // namespace jaxqr
 

@@ -10,6 +10,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class Narrow(NamedTuple):
+    """Of whole matrices of up to four columns. ``latency_warp`` is for each warp that shares a matrix, and column."""
+
+    launch: float
+    latency: float
+    latency_column: float
+    latency_warp: float
+    issue: float
+    issue_column: float
+    issue_element: float
+
+
 class Tiny(NamedTuple):
     """Of whole matrices by parts of a warp, a warp, or a few. ``exposed`` is the share of the chain of reflectors that
     the instructions of other matrices do not hide."""
@@ -93,14 +105,17 @@ class Reflectors(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Of the fused update by up to 32 reflectors, and by more; ``..._copies`` where tensor copies move the columns, as
-    quads of them are aligned. ``two`` is the update by two blocks of reflectors at once, ``coupling`` what couples
-    them. ``exchange`` is that of 2, 4 and 8 thread blocks that share the rows, ``two_exchange`` of 2 and 4."""
+    """Of the fused update by up to 32 reflectors, and by more; by warpgroups ``..._copies`` where tensor copies bring
+    the columns, as quads of them are aligned, and ``..._elements`` where they come one element at a time. ``two`` is
+    the update by two blocks of reflectors at once, ``coupling`` what couples them. ``exchange`` is that of 2, 4 and 8
+    thread blocks that share the rows, ``two_exchange`` of 2 and 4."""
 
     narrow: Chain
     wide: Chain
     narrow_copies: Turns
     wide_copies: Turns
+    narrow_elements: Turns
+    wide_elements: Turns
     two: Chain
     coupling: Turns
     exchange: tuple[float, ...]
@@ -122,6 +137,7 @@ class Lift(NamedTuple):
 class Costs(NamedTuple):
     """All of them."""
 
+    narrow: Narrow
     tiny: Tiny
     cta: Cta
     cluster: Cluster
@@ -132,6 +148,15 @@ class Costs(NamedTuple):
 
 # `python -m benchmarks fit` rewrites what follows, which is from: single launches on an H200, by hand
 COSTS = Costs(
+    narrow=Narrow(
+        launch=2600.0,
+        latency=300.0,
+        latency_column=200.0,
+        latency_warp=10.0,
+        issue=30.0,
+        issue_column=50.0,
+        issue_element=7.0,
+    ),
     tiny=Tiny(
         launch=2600.0,
         latency=80.0,
@@ -203,6 +228,18 @@ COSTS = Costs(
             latency_turn=1125.0,
             issue=3800.0,
             issue_turn=1200.0,
+        ),
+        narrow_elements=Turns(
+            latency=2500.0,
+            latency_turn=1900.0,
+            issue=500.0,
+            issue_turn=2000.0,
+        ),
+        wide_elements=Turns(
+            latency=4000.0,
+            latency_turn=2100.0,
+            issue=1700.0,
+            issue_turn=2200.0,
         ),
         two=Chain(
             latency=6000.0,

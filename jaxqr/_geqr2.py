@@ -1,12 +1,11 @@
 """LAPACK's unblocked geqr2 as array operations, of which XLA makes loops over the whole batch.
 
-Each reflector passes over the matrices a few times, at the speed of memory. That is the least there is for one or two
-of them, and needs no kernel.
+For one row, which is its own R, and for one or two columns of more rows than kernels hold: each reflector passes over
+the matrices a few times, at the speed of memory.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -17,17 +16,15 @@ from jax import lax
 from jaxqr import wy
 from jaxqr._kernels import Device
 
-MAX_REFLECTORS = 2
+MAX_COLUMNS = 2
 
 # Sums of more terms are made in parts of so many, on every platform: one long float32 sum of terms of one sign is
 # rounded the same way again and again.
 _PART = 64
 
-_FEW_ROWS = 3  # of matrices with more columns than two
-
 
 def geqr2(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """``h [batch, m, n]`` and ``tau [batch, min(m, n)]`` of ``a [batch, m, n]``, float32.
+    """``h [batch, m, n]`` and ``tau [batch, min(m, n)]`` of ``a [batch, m, n]``, float32; m is 1, or n 1 or 2.
 
     Columns are scaled by exact powers of two for all sums and products, so that none over- or underflows where the
     result does not (but XLA's CPU backend takes denormals for zeros). A column that is zero below the diagonal has tau
@@ -65,23 +62,17 @@ def _reflector(x: jax.Array, row: jax.Array, k: int) -> tuple[jax.Array, ...]:
 
 def _largest_of_rows(x: jax.Array) -> jax.Array:
     """The largest magnitude over axis 1, which stays."""
-    return _over_rows(lambda x: jnp.max(x, axis=1, keepdims=True), jnp.maximum, jnp.abs(x))
+    return _of_columns(lambda column: jnp.max(abs(column), axis=1, keepdims=True), x)
 
 
 def _sum_over_rows(x: jax.Array) -> jax.Array:
     """The sum over axis 1, which stays."""
-    return _over_rows(_sum_in_parts, jnp.add, x)
+    return _of_columns(_sum_in_parts, x)
 
 
-def _over_rows(
-    of_column: Callable[[jax.Array], jax.Array], of_two: Callable[[jax.Array, jax.Array], jax.Array], x: jax.Array
-) -> jax.Array:
-    """Few rows go element by element, as part of the loop that needs it. Otherwise there are one or two columns, and a
-    column alone is read along its rows by whole warps."""
-    m, n = x.shape[1:]
-    if m <= _FEW_ROWS:
-        return functools.reduce(of_two, [x[:, i : i + 1] for i in range(m)])
-    return jnp.concatenate([of_column(x[:, :, c : c + 1]) for c in range(n)], axis=-1)
+def _of_columns(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """One column after the other: alone, it is read along its rows by whole warps."""
+    return jnp.concatenate([function(x[:, :, c : c + 1]) for c in range(x.shape[2])], axis=-1)
 
 
 def _sum_in_parts(column: jax.Array) -> jax.Array:
@@ -93,11 +84,7 @@ def _sum_in_parts(column: jax.Array) -> jax.Array:
 
 def geqr2_seconds(m: int, n: int, batch: int, device: Device) -> float:
     """Time of `geqr2`: memory traffic, and for each reflector launches for its scalars, sums in parts, and the rest."""
-    reflectors, whole = min(m - 1, n), 4 * batch * m * n
-    if m <= _FEW_ROWS:
-        launches, passes = max(1, 4 * reflectors), 2 * max(1, reflectors)
-    else:
-        parts = math.ceil(math.log(m, _PART))
-        launches = 1 + reflectors * (2 + parts * n)
-        passes = n + reflectors * (2 + n)
-    return 2.5e-6 * launches + passes * whole / device.bandwidth
+    reflectors, parts = min(m - 1, n), math.ceil(math.log(m, _PART)) if m > 1 else 0
+    launches = 1 + reflectors * (2 + parts * n)
+    passes = 2 if m == 1 else n + reflectors * (2 + n)
+    return 2.5e-6 * launches + passes * 4 * batch * m * n / device.bandwidth

@@ -19,6 +19,9 @@ Variant = tuple[int, ...]
 MAX_FUSED_WIDTH = 64
 """The widest block reflector of the fused update kernel, and the widest panel with one."""
 
+MAX_NARROW_WIDTH = 4
+"""The most columns of matrices that narrow kernels factor."""
+
 MAX_TALL_WIDTH = 64
 """The widest tall panel."""
 
@@ -51,8 +54,8 @@ class Device:
       bandwidth: device memory, bytes a second.
       flops: float32 operations a second.
       clusters: of how many thread blocks, at most; every device that has clusters takes 8.
-      two_reflectors: whether it has the fused update by two block reflectors at once, as those of compute capability
-        9.0 do.
+      hopper: whether it is of compute capability 9.0, for which there are updates by warpgroups, and by two block
+        reflectors at once.
       costs: of its kernels.
     """
 
@@ -62,7 +65,7 @@ class Device:
     bandwidth: float
     flops: float
     clusters: int = 0
-    two_reflectors: bool = False
+    hopper: bool = False
     costs: Costs = field(default=COSTS, hash=False, repr=False)
 
 
@@ -73,6 +76,39 @@ class Panel(NamedTuple):
     width: int
     with_reflectors: bool
     whole: bool
+
+
+@dataclass(frozen=True)
+class NarrowKernel:
+    """A row of ``narrow_variants.h``: whole matrices of up to four columns by part of a warp, a warp, or a few."""
+
+    lanes: int
+    warps: int
+    rows_per_lane: int
+
+    regime = "narrow"
+
+    @property
+    def variant(self) -> Variant:
+        return self.lanes, self.warps, self.rows_per_lane
+
+    def fits(self, panel: Panel, device: Device) -> bool:
+        del device
+        return (
+            panel.whole
+            and not panel.with_reflectors
+            and panel.width <= min(MAX_NARROW_WIDTH, panel.rows)
+            and panel.rows <= self.lanes * self.warps * self.rows_per_lane
+        )
+
+    def seconds(self, panel: Panel, batch: int, device: Device) -> float:
+        """A chain of reflectors, and beside that memory traffic, or the instructions of all warps."""
+        costs, n = device.costs.narrow, panel.width
+        latency = costs.latency + n * (costs.latency_column + costs.latency_warp * self.warps)
+        issue = costs.issue + n * costs.issue_column + n * self.rows_per_lane * costs.issue_element
+        shared = self.warps * math.ceil(batch * self.lanes / 32) * issue / (4 * device.multiprocessors)
+        traffic = 8e9 * batch * panel.rows * n / device.bandwidth
+        return 1e-9 * (costs.launch + latency + max(shared, traffic))
 
 
 @dataclass(frozen=True)
@@ -131,8 +167,8 @@ class WideKernel:
         if self.has_panel:
             first = Panel(panel.rows, panel.rows, False, False)
             warps = batch * math.ceil((panel.width - panel.rows) / (32 * self.cols_per_lane))
-            elements = self.rows * self.cols_per_lane // 2  # reflectors are applied, and not made
-            return WIDE_PANEL.seconds(first, batch, device) + _tiny_seconds(panel, elements, warps, device)
+            applied = _tiny_seconds(panel, self.rows * self.cols_per_lane, warps, device)
+            return WIDE_PANEL.seconds(first, batch, device) + applied
         chunks = max(1, math.ceil((panel.width - self.rows) / (self.rows * (self.cols_per_lane - 1))))
         warps = math.ceil(batch * chunks * self.rows / 32)
         return _tiny_seconds(panel, self.rows * self.cols_per_lane, warps, device)
@@ -265,7 +301,7 @@ class ClusterKernel:
         return seconds + reflectors_seconds(panel, batch, device)
 
 
-Kernel = TinyKernel | WideKernel | CtaKernel | ClusterKernel
+Kernel = NarrowKernel | TinyKernel | WideKernel | CtaKernel | ClusterKernel
 
 
 @functools.cache
@@ -273,6 +309,7 @@ def kernels() -> tuple[Kernel, ...]:
     """All compiled panel kernels."""
     variants = _native.kernels()
     return (
+        *(NarrowKernel(*variant) for variant in variants["narrow"]),
         *(TinyKernel(*variant) for variant in variants["tiny"]),
         *(WideKernel(*variant) for variant in variants["wide"]),
         *(CtaKernel(*variant) for variant in variants["cta"]),
@@ -381,15 +418,17 @@ def jax_seconds(m: int, n: int, batch: int, device: Device) -> float:
 def fused_update_seconds(rows: int, width: int, columns: int, batch: int, device: Device) -> float:
     """Time of the update of ``columns`` columns by the block-reflector kernel."""
     tiles, strips, costs = math.ceil(rows / 64), batch * math.ceil(columns / 64), device.costs.update
-    clusters = device.clusters > 0
-    aligned = clusters and columns % 4 == 0
+    clusters, aligned = device.clusters > 0, columns % 4 == 0
 
     def by_shares(count: int, exchange: float) -> float:
         turns = math.ceil(tiles / count)
-        if not aligned:
+        if not device.hopper:
             latency, issue = _turns(costs.wide if width > 32 else costs.narrow, turns)
             return _waves(strips, 1, exchange + latency, exchange + issue, device, count)
-        latency, issue = _turns(costs.wide_copies if width > 32 else costs.narrow_copies, turns)
+        if width > 32:
+            latency, issue = _turns(costs.wide_copies if aligned else costs.wide_elements, turns)
+        else:
+            latency, issue = _turns(costs.narrow_copies if aligned else costs.narrow_elements, turns)
         if count > 2 and 4 * strips * count > 3 * device.multiprocessors:
             latency = 2 * issue  # some come two to a multiprocessor
         return _waves(strips, 2, exchange + latency, exchange + issue, device, count)
@@ -431,14 +470,14 @@ def step_slots(pairs: bool, look_ahead: bool) -> tuple[int, int]:
     return (1 + pairs) * (1 + look_ahead), pairs * (1 + look_ahead)
 
 
-def early_matrices(n: int, columns: int, batch: int, device: Device) -> int:
-    """Of how many matrices of n columns an update with look-ahead takes the last ``columns`` beside the first ones.
+def early_matrices(columns: int, batch: int, device: Device) -> int:
+    """Of how many matrices an update with look-ahead takes the last ``columns`` beside the first ones.
 
-    Those take a place on each multiprocessor at most, and there are two where quads of columns are aligned, on a device
-    with clusters. But what is left for the next panel's time should fill as many.
+    Those take a place on each multiprocessor at most, and by warpgroups there are two. But what is left for the next
+    panel's time should fill as many.
     """
-    strips, aligned = math.ceil(columns / 64), n % 4 == 0 and columns % 4 == 0
-    if not (strips and aligned and device.clusters):
+    strips = math.ceil(columns / 64)
+    if not (strips and device.hopper):
         return 0
     early = device.multiprocessors // strips
     return early if (batch - early) * strips >= device.multiprocessors else 0

@@ -24,6 +24,7 @@ from jaxqr._kernels import (
     Device,
     Kernel,
     Leaves,
+    NarrowKernel,
     Panel,
     TinyKernel,
     Variant,
@@ -70,10 +71,10 @@ class Step:
     Attributes:
       offset, width: the panel's columns are ``offset … offset + width``.
       rows: rows of the panel, from its first pivot down.
-      regime: of the panel: ``"tiny"``, whole matrices by a few warps each; ``"wide"``, whole ones of few rows by chunks
-        of their columns; ``"cta"``, by a thread block each; ``"cluster"``, by a cluster of thread blocks each;
-        ``"tall"``, more rows than that in blocks; ``"loops"``, whole matrices of one or two reflectors by loops of
-        XLA's; or ``"jax"``, JAX's own geqrf.
+      regime: of the panel: ``"narrow"``, whole matrices of up to four columns; ``"tiny"``, whole ones by a few warps
+        each; ``"wide"``, whole ones of few rows by chunks of their columns; ``"cta"``, by a thread block each;
+        ``"cluster"``, by a cluster of thread blocks each; ``"tall"``, more rows than that in blocks; ``"loops"``, whole
+        matrices of one row, or taller ones of one or two columns, by loops of XLA's; or ``"jax"``, JAX's own geqrf.
       variant: of the regime's kernel, in regime ``"tall"`` of the ``"cta"`` kernel for its blocks; None where there is
         none.
       update: of the columns right of the panel: ``"fused"``, by kernels of this package, others after a tall panel;
@@ -210,8 +211,8 @@ class Schedule:
 
 _KIB = 1024
 _DEVICES = (
-    Device("H200", 132, 227 * _KIB, 4.3e12, 58e12, clusters=16, two_reflectors=True),
-    Device("H100", 132, 227 * _KIB, 2.9e12, 58e12, clusters=8, two_reflectors=True),
+    Device("H200", 132, 227 * _KIB, 4.3e12, 58e12, clusters=16, hopper=True),
+    Device("H100", 132, 227 * _KIB, 2.9e12, 58e12, clusters=8, hopper=True),
     Device("B200", 148, 227 * _KIB, 7.0e12, 70e12, clusters=8),
     Device("A100", 108, 163 * _KIB, 1.6e12, 18e12),
     Device("A10", 72, 99 * _KIB, 0.5e12, 20e12),
@@ -338,10 +339,10 @@ def _cheapest_steps(m: int, n: int, batch: int, device: Device, fused: bool) -> 
 def _whole_steps(m: int, n: int, batch: int, device: Device) -> Iterator[tuple[float, Step]]:
     """What factors whole matrices at once, also wide ones, and the times."""
     matrix, reflectors = Panel(m, n, False, True), min(m, n)
-    if min(m - 1, n) <= _geqr2.MAX_REFLECTORS:
+    if m == 1 or n <= _geqr2.MAX_COLUMNS:
         yield _geqr2.geqr2_seconds(m, n, batch, device), Step(0, reflectors, m, "loops", None, None)
     for kernel in kernels():
-        if isinstance(kernel, TinyKernel | WideKernel) and kernel.fits(matrix, device):
+        if isinstance(kernel, NarrowKernel | TinyKernel | WideKernel) and kernel.fits(matrix, device):
             yield kernel.seconds(matrix, batch, device), Step(0, reflectors, m, kernel.regime, kernel.variant, None)
 
 
@@ -366,7 +367,7 @@ def _may_go_in_one_call(steps: Sequence[Step]) -> bool:
 def _with_pairs(schedule: Schedule, device: Device) -> Schedule:
     """The same with pairs of steps where these are faster, if all workspace stays within half the matrix."""
     n, batch = schedule.n, schedule.batch
-    if not (device.two_reflectors and _may_go_in_one_call(schedule.steps)):
+    if not (device.hopper and _may_go_in_one_call(schedule.steps)):
         return schedule
     groups: list[list[Step]] = []
     left = list(schedule.steps)
@@ -379,7 +380,7 @@ def _with_pairs(schedule: Schedule, device: Device) -> Schedule:
     for group, next_group in itertools.pairwise(groups):
         if group[-1].early:  # two leave no other thread block a place on their multiprocessor
             rest = n - next_group[-1].offset - next_group[-1].width
-            group[-1] = replace(group[-1], early=early_matrices(n, rest, batch, device) if len(group) == 1 else 0)
+            group[-1] = replace(group[-1], early=early_matrices(rest, batch, device) if len(group) == 1 else 0)
     paired = replace(schedule, steps=tuple(step for group in groups for step in group))
     return paired if paired.workspace_bytes <= 2 * batch * schedule.m * n else schedule
 
@@ -420,7 +421,7 @@ def _with_look_ahead(step: Step, next_step: Step, n: int, batch: int, device: De
     if min(ahead) >= _LOOK_AHEAD_PAYS * in_turn:
         return step, next_step
     kernel = next(kernel for kernel, seconds in zip(able, ahead, strict=True) if seconds <= 1.03 * min(ahead))
-    early = early_matrices(n, columns - next_step.width, batch, device)
+    early = early_matrices(columns - next_step.width, batch, device)
     return replace(step, look_ahead=True, early=early), replace(next_step, regime=kernel.regime, variant=kernel.variant)
 
 

@@ -1,6 +1,7 @@
 """Panels at the edges of what each compiled kernel covers, and what holds for every one of them, against float64."""
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ NAMES = (
 class Panel:
     """A panel of `rows` × `width` whose first pivot is at (offset, offset) of a matrix with `right` more columns.
 
-    Tiny and wide kernels factor these too.
+    Narrow, tiny and wide kernels factor these too.
     """
 
     regime: str
@@ -44,7 +45,7 @@ class Panel:
 
     @property
     def is_whole(self) -> bool:
-        return self.regime in ("tiny", "wide")
+        return self.regime in ("narrow", "tiny", "wide")
 
     @property
     def columns(self) -> int:
@@ -62,6 +63,10 @@ class Panel:
 def panels() -> list[Panel]:
     sizes: list[tuple[str, tuple[int, ...], list[tuple[int, int, int, int]]]] = []  # rows, width, offset, columns right
     kernels = _native.kernels()
+    for variant in kernels["narrow"]:
+        most = math.prod(variant)
+        edges = [(rows, n) for n in (1, 2, 3, 4) for rows in (most, most // 2 + 1, n)]
+        sizes.append(("narrow", variant, [(rows, n, 0, 0) for rows, n in edges]))
     for variant in kernels["tiny"]:
         column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane = variant
         capacity = row_lanes * warps * rows_per_lane

@@ -1,4 +1,4 @@
-"""Matrices of one or two reflectors, by XLA's loops: LAPACK's form, at any scale, and bad values stay put."""
+"""Matrices of one row, and of one or two columns, by XLA's loops: LAPACK's form at any scale, bad values stay put."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jaxqr.verify import as_good_as_lapack, lapack_geqrf, measures
 from tests import matrices
 from tests.reference import EPS, FLT_MAX, FLT_MIN, assert_good_at_any_scale, assert_same_bits
 
-SHAPES = [(2, 1), (7, 1), (100, 1), (5000, 1), (2, 2), (7, 2), (66, 2), (1000, 2), (2, 12), (3, 3), (3, 112)]
+SHAPES = [(2, 1), (7, 1), (100, 1), (5000, 1), (2, 2), (7, 2), (66, 2), (1000, 2), (9000, 2)]
 factor = jax.jit(geqr2)
 
 
@@ -37,7 +37,7 @@ def test_signs_and_taus_are_lapacks(shape):
     np.testing.assert_allclose(tau, expected_tau, rtol=50 * EPS, atol=50 * EPS)
 
 
-@pytest.mark.parametrize("shape", [(2, 1), (100, 2), (3, 12)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 1), (100, 2), (3, 2)], ids=str)
 def test_every_scale(shape):
     a = matrices.scaled_batch(*shape)
     assert_good_at_any_scale(a, *factored(a), panels=1, spacing=FLT_MIN)  # XLA flushes denormals on a CPU
@@ -46,15 +46,15 @@ def test_every_scale(shape):
 @pytest.mark.parametrize("ratio", [1e-10, 1e-25, 1e-30])
 def test_columns_that_become_tiny_are_eliminated_to_full_accuracy(ratio):
     """Squares of what is left of the second column would underflow beside its first element."""
-    a = np.array([[1, 1, 3], [0, ratio, 1], [0, 2 * ratio, 2]], np.float32)
+    a = np.array([[1, 1], [0, ratio], [0, 2 * ratio]], np.float32)
     h, tau = factored(a[None])
     np.testing.assert_allclose(h[0, 1:, 1], [-np.sqrt(5) * ratio, 2 / (1 + np.sqrt(5))], rtol=4 * EPS)
-    np.testing.assert_allclose(tau, [[0, 1 + 1 / np.sqrt(5), 0]], rtol=4 * EPS)
+    np.testing.assert_allclose(tau, [[0, 1 + 1 / np.sqrt(5)]], rtol=4 * EPS)
     assert as_good_as_lapack(a[None], measures(a[None], h, tau)).all()
 
 
 def test_zero_tails_keep_what_is_there():
-    a = np.array([[-3, 2, np.inf], [0, -FLT_MAX, 1], [-0.0, 0, 5]], np.float32)[None]
+    a = np.array([[-3, 2], [0, -FLT_MAX], [-0.0, 0]], np.float32)[None]
     h, tau = factored(a)
     assert (tau == 0).all()
     assert_same_bits([h], [a])
@@ -87,13 +87,11 @@ def test_a_row_is_its_own_factor(shape):
     [
         (50_000, 1, 3),
         (3000, 1, 50),
-        (20_000, 2, 154),
-        (3000, 958, 1),
-        (3000, 1741, 2),
         (64, 20_000, 1),
+        (1, 1_000_000, 2),
     ],
 )
-def test_large_batches_go_by_loops(batch, m, n):
+def test_one_row_and_very_tall_columns_go_by_loops(batch, m, n):
     schedule = jaxqr.schedule_for(m, n, batch, "H200")
     [step] = schedule.steps
     assert (step.regime, step.width, step.variant, step.update) == ("loops", min(m, n), None, None)
@@ -101,9 +99,10 @@ def test_large_batches_go_by_loops(batch, m, n):
 
 
 def test_the_driver_goes_by_loops():
-    a = np.random.default_rng(7).standard_normal((40_000, 2, 12), dtype=np.float32)
     blocked = jax.jit(lambda a: jaxqr.geqrf(a, implementation="blocked", overwrite_a=True))
-    assert "jaxqr_panel" not in blocked.lower(a).as_text()
-    assert_same_bits(blocked(a), factored(a))
-    q, r = jaxqr.qr(jnp.asarray(a), implementation="blocked")
-    np.testing.assert_allclose(q @ r, a, atol=1e-5)
+    for shape in ((40_000, 1, 12), (3, 9000, 2)):
+        a = np.random.default_rng(7).standard_normal(shape, dtype=np.float32)
+        assert "jaxqr_panel" not in blocked.lower(a).as_text()
+        assert as_good_as_lapack(a, measures(a, *map(np.asarray, blocked(a)))).all()
+        q, r = jaxqr.qr(jnp.asarray(a), implementation="blocked")
+        np.testing.assert_allclose(q @ r, a, atol=1e-5)

@@ -24,6 +24,7 @@ from tests.gpu import stress_worker, tools
         ("void jaxqr::cluster_panel_kernel<16, 4, 8>(float const*, float*)", ("cluster", (16, 4))),
         ("_ZN5jaxqr11tiny_kernelILi8ELi2ELi1ELi1ELi16EEEvPKfPfS3_", ("tiny", (8, 2, 1, 1, 16))),
         ("_ZN5jaxqr11wide_kernelILi8ELi4EEEvPKfPfS3_", ("wide", (8, 4))),
+        ("_ZN5jaxqr13narrow_kernelILi2ELi32ELi8ELi8EEEvPKfPfS3_li", ("narrow", (32, 8, 8))),
     ],
 )
 def test_panel_kernel_is_read_from_its_name(name, kernel):

@@ -216,7 +216,7 @@ def test_export_with_symbolic_batch(mode):
     batch = jax.export.symbolic_shape("b")[0]
     a = normal(3, 200, 150)
     function = functools.partial(blocked, mode=mode)
-    targets = _targets.PANEL, _targets.LOOK_AHEAD, _targets.REFLECTORS, _targets.BLOCK_REFLECTOR
+    targets = _targets.PANEL, _targets.LOOK_AHEAD, _targets.REFLECTORS, _targets.BLOCK_REFLECTOR, _targets.STEPS
     own = [jax.export.DisabledSafetyCheck.custom_call(x) for x in targets]
     spec = jax.ShapeDtypeStruct((batch, 200, 150), np.float32)
     exported = jax.export.export(jax.jit(lambda a: tuple(function(a))), disabled_checks=own)(spec)

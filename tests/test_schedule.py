@@ -55,12 +55,16 @@ def check(schedule: Schedule):
         assert step.rows == m - offset
         assert step.width >= 1
         offset += step.width
-        factors_all = step.regime in ("tiny", "wide", "loops", "jax")
+        factors_all = step.regime in ("narrow", "tiny", "wide", "loops", "jax")
         assert (step.update is None) == (offset == n or factors_all)
         if factors_all and step.regime != "jax":
             assert (step.offset, step.width, len(schedule.steps)) == (0, min(m, n), 1)
         floats_held = 0  # by a block in shared memory
-        if step.regime == "tiny":
+        if step.regime == "narrow":
+            assert step.variant in _native.kernels()["narrow"]
+            assert n <= min(4, m)
+            assert m <= np.prod(step.variant)
+        elif step.regime == "tiny":
             assert step.variant in _native.kernels()["tiny"]
             column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane = step.variant
             assert step.rows <= row_lanes * warps * rows_per_lane
@@ -70,7 +74,7 @@ def check(schedule: Schedule):
             assert m < n
             assert step.rows <= step.variant[0]
         elif step.regime == "loops":
-            assert min(m - 1, n) <= 2
+            assert m == 1 or n <= 2
         elif step.regime == "cta":
             cols_per_warp, rows_per_lane = step.variant
             assert step.rows <= 32 * rows_per_lane
@@ -169,7 +173,10 @@ def test_few_tall_columns_are_jaxs(n):
         ((10000, 7, 7), {"tiny"}),
         ((20, 32, 32), {"tiny"}),
         ((1000, 40, 50), {"tiny"}),
-        ((300_000, 66, 2), {"tiny"}),
+        ((300_000, 66, 2), {"narrow"}),
+        ((4000, 1900, 4), {"narrow"}),
+        ((1, 8000, 1), {"narrow"}),
+        ((80_000, 2, 154), {"wide"}),
         ((1000, 15, 31), {"wide"}),
         ((1, 30, 3000), {"wide"}),
         ((3, 50, 4000), {"wide"}),
@@ -266,6 +273,7 @@ def test_the_table_shows_every_step():
         ("cluster", (16, 8, 4), 32, "fused", 3),
         ("cluster", (16, 8, 4), 32, None, 1),
         ("jax", None, 8, None, 0),
+        ("narrow", (32, 1, 8), 4, None, 1),
         ("wide", (8, 4), 5, None, 1),
         ("wide", (64, 2), 40, None, 2),
         ("loops", None, 2, None, 0),
@@ -358,7 +366,7 @@ def test_look_ahead_changes_nothing_on_the_cpu(m, n, width, overwrite_a):
         ((768, 768, 12), True, False),
         ((2048, 2048, 2), True, False),
         ((512, 512, 64), True, True),
-        ((1022, 1022, 60), True, False),  # quads of columns are not aligned
+        ((1022, 1022, 60), True, True),  # quads of columns are not aligned
         ((512, 512, 640), False, False),
     ],
 )

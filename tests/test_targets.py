@@ -796,6 +796,7 @@ def test_module_says_what_it_contains():
     assert bool(_native.cuda_architectures()) == ("CUDA" in registrations)
     kernels = _native.kernels()
     assert {regime: {len(row) for row in rows} for regime, rows in kernels.items()} == {
+        "narrow": {3},
         "tiny": {5},
         "wide": {2},
         "cta": {3},

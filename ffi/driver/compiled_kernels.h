@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../cluster_variants.h"
+#include "../narrow_variants.h"
 #include "../panel.h"
 #include "../panel_variants.h"
 #include "../regimes.h"
@@ -22,6 +23,10 @@ struct Kernel {
 
 inline std::vector<Kernel> compiled_kernels() {
   std::vector<Kernel> kernels;
+#define JAXQR_NARROW(lanes, warps, rows_per_lane)                         \
+  for (int64_t columns = 1; columns <= jaxqr::kMaxNarrowWidth; ++columns) \
+    kernels.push_back(                                                    \
+        {{"narrow", {lanes, warps, rows_per_lane}}, (lanes) * (warps) * (rows_per_lane), columns, columns});
 #define JAXQR_TINY(column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane)               \
   kernels.push_back({{"tiny", {column_lanes, cols_per_lane, row_lanes, warps, rows_per_lane}}, \
                      (row_lanes) * (warps) * (rows_per_lane),                                  \
@@ -40,10 +45,12 @@ inline std::vector<Kernel> compiled_kernels() {
     kernels.push_back(                                                                                        \
         {{"cluster", {rows_per_lane, cols_per_lane, ctas}}, columns + 32 * (rows_per_lane) * ctas, columns}); \
   }
+  JAXQR_NARROW_VARIANTS(JAXQR_NARROW)
   JAXQR_TINY_VARIANTS(JAXQR_TINY)
   JAXQR_WIDE_VARIANTS(JAXQR_WIDE)
   JAXQR_PANEL_VARIANTS(JAXQR_CTA)
   JAXQR_CLUSTER_VARIANTS(JAXQR_CLUSTER)
+#undef JAXQR_NARROW
 #undef JAXQR_TINY
 #undef JAXQR_WIDE
 #undef JAXQR_CTA

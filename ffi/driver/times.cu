@@ -28,7 +28,8 @@ double time_lift(const jaxqr::LeavesShape& s) {
   fill<<<1024, 256>>>(h.get(), s.batch * s.m * s.n);
   fill<<<1024, 256>>>(tau.get(), s.batch * s.leaves * s.width);
   fill<<<1024, 256>>>(stack.get(), s.batch * s.stack_rows() * s.width);
-  return microseconds([&] { return jaxqr::launch_lift(s, h.get(), tau.get(), stack.get(), nullptr); });
+  return graph_microseconds(
+      [&](cudaStream_t stream) { return jaxqr::launch_lift(s, h.get(), tau.get(), stack.get(), stream); });
 }
 
 }  // namespace
@@ -39,8 +40,9 @@ double time_panel(const PanelKernelName& name, const PanelShape& s, bool has_t) 
   const DeviceHalves halves(has_t ? halves_count(s) : 0);
   const PanelKernel kernel = jaxqr::panel_kernel(name, s, has_t);
   fill<<<1024, 256>>>(a.get(), size);
-  return microseconds(
-      [&] { return kernel.launch(a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(), nullptr); });
+  return graph_microseconds([&](cudaStream_t stream) {
+    return kernel.launch(a.get(), h.get(), tau.get(), has_t ? t.get() : nullptr, halves.get(), stream);
+  });
 }
 
 int time_tall(const jaxqr::LeavesShape& s, const jaxqr::PanelVariant& variant) {
@@ -75,12 +77,12 @@ double time_update(const BlockReflectorShape& s, bool make_scales, bool remake_s
   fill<<<1024, 256>>>(a.get(), size);
   fill<<<1024, 256>>>(t.get(), s.batch * s.width * s.width);
   fill_halves<<<1024, 256>>>(halves.get(), parts);
-  const auto update = [&](bool make_scales) {
+  const auto update = [&](bool make_scales, cudaStream_t stream) {
     return jaxqr::launch_block_reflector(s, h.get(), halves.get(), t.get(), true, scales.get(), make_scales,
-                                         remake_scales, a.get(), nullptr);
+                                         remake_scales, a.get(), stream);
   };
-  REQUIRE(update(true));
-  return microseconds([&] { return update(make_scales); });
+  REQUIRE(update(true, nullptr));
+  return graph_microseconds([&](cudaStream_t stream) { return update(make_scales, stream); });
 }
 
 double time_reflectors(int64_t batch, int64_t m, int64_t n, int64_t width, int64_t count) {
@@ -89,8 +91,9 @@ double time_reflectors(int64_t batch, int64_t m, int64_t n, int64_t width, int64
   fill<<<1024, 256>>>(h.get(), batch * m * n);
   fill<<<1024, 256>>>(tau.get(), batch * k);
   const Reflectors result = room_for_reflectors(batch, m, 0, std::vector<int64_t>(count, width));
-  return microseconds(
-      [&] { return jaxqr::launch_reflectors({batch, m, n, 0, k}, result.blocks, h.get(), tau.get(), nullptr); });
+  return graph_microseconds([&](cudaStream_t stream) {
+    return jaxqr::launch_reflectors({batch, m, n, 0, k}, result.blocks, h.get(), tau.get(), stream);
+  });
 }
 
 int time_ahead(const BlockReflectorShape& s, int64_t next_width, int64_t early, const PanelKernelName& name) {
@@ -151,7 +154,8 @@ int sweep() {
     }
   };
   for (const Kernel& kernel : compiled_kernels()) {
-    const bool tiny = kernel.name.regime == "tiny", cluster = kernel.name.regime == "cluster";
+    const bool tiny = kernel.name.regime == "narrow" || kernel.name.regime == "tiny",
+               cluster = kernel.name.regime == "cluster";
     if (kernel.name.regime == "wide" || (cluster && properties.major < 9)) continue;  // as tiny ones
     const std::vector<int64_t> batches = tiny      ? std::vector<int64_t>{1, 132, 640, 2640, 10560, 42240}
                                          : cluster ? std::vector<int64_t>{1, 4, 16, 33, 66, 132}

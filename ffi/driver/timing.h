@@ -1,4 +1,5 @@
-// How the driver takes a time: microseconds of launches one after the other, or of a captured graph.
+// How the driver takes a time: microseconds of launches one after the other, or of a captured graph, where the host
+// does not hold up short kernels.
 #ifndef JAXQR_FFI_DRIVER_TIMING_H_
 #define JAXQR_FFI_DRIVER_TIMING_H_
 

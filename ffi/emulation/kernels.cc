@@ -8,6 +8,8 @@
 // After it:
 #include "../cluster_panel_kernel.cuh"
 #include "../cluster_variants.h"
+#include "../narrow_kernel.cuh"
+#include "../narrow_variants.h"
 #include "../panel_kernel.cuh"
 #include "../panel_turns_kernel.cuh"
 #include "../panel_variants.h"
@@ -70,6 +72,15 @@ void cta(const Panel& panel) {
   });
 }
 
+template <int kCols, int kLanes, int kWarps, int kRows>
+void narrow(const Panel& panel) {
+  constexpr int kCtaWarps = jaxqr::kNarrowWarps<kWarps>;
+  run(blocks_of(panel.batch, 32 * kCtaWarps / (kLanes * kWarps)), 1, kCtaWarps, 0, [&] {
+    jaxqr::narrow_kernel<kCols, kLanes, kWarps, kRows>(panel.src, panel.h, panel.tau, panel.batch,
+                                                       static_cast<int>(panel.m));
+  });
+}
+
 template <int kRows, int kCols>
 void wide(const Panel& panel) {
   const int m = static_cast<int>(panel.m), n = static_cast<int>(panel.n);
@@ -110,6 +121,13 @@ extern "C" bool emulate(const char* regime, const int64_t* variant, int numbers,
   const auto is = [&](std::string_view wanted_regime, std::initializer_list<int64_t> wanted) {
     return wanted_regime == regime && std::equal(wanted.begin(), wanted.end(), variant, variant + numbers);
   };
+#define JAXQR_NARROW(...)                                         \
+  if (is("narrow", {__VA_ARGS__})) {                              \
+    if (panel.n == 1) return narrow<1, __VA_ARGS__>(panel), true; \
+    if (panel.n == 2) return narrow<2, __VA_ARGS__>(panel), true; \
+    if (panel.n == 3) return narrow<3, __VA_ARGS__>(panel), true; \
+    return narrow<4, __VA_ARGS__>(panel), true;                   \
+  }
 #define JAXQR_TINY(...) \
   if (is("tiny", {__VA_ARGS__})) return tiny<__VA_ARGS__>(panel), true;
 #define JAXQR_WIDE(...) \
@@ -119,10 +137,12 @@ extern "C" bool emulate(const char* regime, const int64_t* variant, int numbers,
 #define JAXQR_CLUSTER(rows_per_lane, cols_per_lane, max_warps)                   \
   if (numbers == 3 && is("cluster", {rows_per_lane, cols_per_lane, variant[2]})) \
     return cluster<rows_per_lane, cols_per_lane, max_warps>(panel, static_cast<int>(variant[2])), true;
+  JAXQR_NARROW_VARIANTS(JAXQR_NARROW)
   JAXQR_TINY_VARIANTS(JAXQR_TINY)
   JAXQR_WIDE_VARIANTS(JAXQR_WIDE)
   JAXQR_PANEL_VARIANTS(JAXQR_CTA)
   JAXQR_CLUSTER_VARIANTS(JAXQR_CLUSTER)
+#undef JAXQR_NARROW
 #undef JAXQR_TINY
 #undef JAXQR_WIDE
 #undef JAXQR_CTA

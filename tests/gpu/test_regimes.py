@@ -124,7 +124,7 @@ def test_these_shapes_reach_halves_of_both_regimes():
 
 def test_these_shapes_reach_all_regimes_and_both_kinds_of_steps():
     steps = [step for batch, m, n in SHAPES for step in jaxqr.schedule_for(m, n, batch).steps]
-    assert {step.regime for step in steps} == {"tiny", "wide", "cta", "cluster", "tall", "loops", "jax"}
+    assert {step.regime for step in steps} == {"narrow", "tiny", "wide", "cta", "cluster", "tall", "loops", "jax"}
     assert {step.update for step in steps} == {"fused", None}
     assert {step.look_ahead for step in steps} == {True, False}
     with_t = [step for step in steps if step.regime == "cta" and step.update == "fused"]

@@ -16,8 +16,17 @@ from jaxqr.schedule import Step
 from jaxqr.verify import Measures, as_good_as_lapack, contest_gate, fp32_grade, measures
 
 # Demangled (`panel_kernel<4, 8, 16>`, by some `panel_kernel<(int)4, …>`) or not (`panel_kernelILi4ELi8E…`).
-_PANEL_KERNEL = re.compile(r"(tiny_|wide_|cluster_panel_|panel_turns_|panel_)kernel(?:<([^>]*)>|I((?:Li\d+E)+)E)")
-_REGIMES = {"tiny_": "tiny", "wide_": "wide", "panel_": "cta", "panel_turns_": "cta", "cluster_panel_": "cluster"}
+_PANEL_KERNEL = re.compile(
+    r"(narrow_|tiny_|wide_|cluster_panel_|panel_turns_|panel_)kernel(?:<([^>]*)>|I((?:Li\d+E)+)E)"
+)
+_REGIMES = {
+    "narrow_": "narrow",
+    "tiny_": "tiny",
+    "wide_": "wide",
+    "panel_": "cta",
+    "panel_turns_": "cta",
+    "cluster_panel_": "cluster",
+}
 
 Kernel = tuple[str, tuple[int, ...]]
 """A panel kernel's regime, and the numbers of its variant that its name has: not a cluster's number of blocks."""
@@ -28,6 +37,8 @@ def panel_kernel(kernel_name: str) -> Kernel:
     match = _PANEL_KERNEL.search(kernel_name)
     assert match, kernel_name
     regime, numbers = _REGIMES[match[1]], tuple(map(int, re.findall(r"\d+", match[2] or match[3])))
+    if regime == "narrow":
+        return regime, numbers[1:]  # the first one is the number of columns
     return regime, numbers[: {"tiny": 5, "wide": 2, "cta": 2, "cluster": 2}[regime]]
 
 
