@@ -167,8 +167,8 @@ class WideKernel:
         if self.has_panel:
             first = Panel(panel.rows, panel.rows, False, False)
             warps = batch * math.ceil((panel.width - panel.rows) / (32 * self.cols_per_lane))
-            applied = _tiny_seconds(panel, self.rows * self.cols_per_lane, warps, device)
-            return WIDE_PANEL.seconds(first, batch, device) + applied
+            elements = 3 * self.rows * self.cols_per_lane // 4  # reflectors are applied, and not made
+            return WIDE_PANEL.seconds(first, batch, device) + _tiny_seconds(panel, elements, warps, device)
         chunks = max(1, math.ceil((panel.width - self.rows) / (self.rows * (self.cols_per_lane - 1))))
         warps = math.ceil(batch * chunks * self.rows / 32)
         return _tiny_seconds(panel, self.rows * self.cols_per_lane, warps, device)
