@@ -40,7 +40,7 @@ _SHARES = (1, 2, 4, 8, 16)  # thread blocks that may share the rows of V, and bu
 _CLUSTER_SIZES = (2, 4, 8, 16)  # thread blocks that may share a panel
 _LAUNCH = 1500.0  # nanoseconds
 _FORK = 1000.0  # of a stream, and their joining
-_REGISTERS = 65536
+_REGISTERS = 16384  # of each of a multiprocessor's four parts, among which a thread block's warps are spread
 
 
 @dataclass(frozen=True)
@@ -238,9 +238,9 @@ class CtaKernel:
         costs, elements = device.costs.cta, self.cols_per_warp * self.rows_per_lane
         sets = math.ceil(panel.width / self.cols_per_warp)
         warps, columns = min(sets, self.max_warps), sets * self.cols_per_warp
-        registers = 64 if elements <= 32 else min(232, 2048 // self.max_warps)
+        registers = 64 if elements <= 32 else min(232, 256 // self.max_warps * 8)
         by_shared_memory = device.shared_bytes // self._shared_bytes(panel)
-        resident = max(1, min(by_shared_memory, _REGISTERS // (registers * 32 * warps), 64 // warps, 32))
+        resident = max(1, min(by_shared_memory, _resident_by_registers(registers, warps), 64 // warps, 32))
         crowd, step = costs.crowd_base + elements, costs.step_base + elements
         column = costs.latency_column + costs.latency_element * elements + costs.crowd * warps * crowd
         latency = costs.latency + columns * column
@@ -293,7 +293,8 @@ class ClusterKernel:
         costs, width, warps = device.costs.cluster, panel.width, math.ceil(panel.width / self.cols_per_lane)
         elements = self.rows_per_lane * self.cols_per_lane
         registers = min(255, 40 + 8 * self.cols_per_lane + math.ceil(1.5 * elements))
-        resident = max(1, min(device.shared_bytes // self._shared_bytes(panel), _REGISTERS // (registers * 32 * warps)))
+        by_shared_memory = device.shared_bytes // self._shared_bytes(panel)
+        resident = max(1, min(by_shared_memory, _resident_by_registers(registers, warps)))
         exchange = costs.exchange * self.blocks if self.blocks <= 8 else costs.exchange_of_16
         column = costs.latency_column + costs.latency_element * elements
         latency = costs.latency + width * (column + exchange + costs.latency_width * width)
@@ -539,6 +540,11 @@ def tall_matmul_update_seconds(rows: int, width: int, columns: int, batch: int, 
     """Time of a tall panel's update by matrix products, whose sums over rows are made in many parts."""
     parts = 8 * batch * tall_update_parts(rows) * width * (columns + 2 * width)
     return matmul_update_seconds(rows, width, columns + 2 * width, batch, device) + parts / device.bandwidth
+
+
+def _resident_by_registers(registers: int, warps: int) -> int:
+    """Thread blocks whose registers a multiprocessor has: a lane's come in eights."""
+    return 4 * (_REGISTERS // (32 * 8 * math.ceil(registers / 8))) // warps
 
 
 def _turns(costs: Chain | Turns, count: int) -> tuple[float, float]:

@@ -165,12 +165,24 @@ def as_good_as_lapack(a: Array, measured: Measures) -> np.ndarray:
     if len(above):
         matrices = a.reshape(-1, *a.shape[-2:])
         if a.shape[-1] > _FEW:
-            lapack = lapack_measures(matrices[above])
+            grade[above] = fp32_grade(flat[above], lapack_measures(matrices[above]))
         else:
-            sample = np.concatenate([np.asarray(matrices), *_with_other_roundings(matrices)])
-            lapack = Measures(*(np.asarray(worst) for worst in lapack_measures(sample).worst().values()))
-        grade[above] = fp32_grade(flat[above], lapack)
+            grade[above] = _as_good_as_the_worst(np.asarray(matrices), above, flat[above])
     return grade.reshape(measured.columnwise.shape)
+
+
+def _as_good_as_the_worst(matrices: np.ndarray, above: np.ndarray, measured: Measures) -> np.ndarray:
+    """`fp32_grade` of the matrices `above`, given the worst of LAPACK's results for all matrices: or for some of them,
+    which asks for more, as far as that is met."""
+    others = np.setdiff1d(np.arange(len(matrices)), above, assume_unique=True)
+    ordered, size = matrices[np.concatenate([above, others])], 10 * _SAMPLE
+    while True:
+        sample = np.concatenate([ordered[:size], *_with_other_roundings(ordered[:size])])
+        worst = Measures(*(np.asarray(worst) for worst in lapack_measures(sample).worst().values()))
+        grade = fp32_grade(measured, worst)
+        if grade.all() or size >= len(ordered):
+            return grade
+        size *= 10
 
 
 def _with_other_roundings(matrices: Array) -> list[np.ndarray]:
