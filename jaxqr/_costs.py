@@ -67,7 +67,7 @@ class Cluster(NamedTuple):
     Attributes:
       latency_width: for each column and column of the panel.
       exchange, exchange_of_16: between the blocks, for each column: by their number up to 8, and for 16.
-      issue_share: of the latency, that each further block on a multiprocessor adds at least.
+      issue_share, issue_share_element: of the latency, that each further block on a multiprocessor adds at least.
     """
 
     latency: float
@@ -77,6 +77,7 @@ class Cluster(NamedTuple):
     exchange: float
     exchange_of_16: float
     issue_share: float
+    issue_share_element: float
 
 
 class Chain(NamedTuple):
@@ -191,7 +192,8 @@ COSTS = Costs(
         latency_width=1.64,
         exchange=8.6,
         exchange_of_16=127.0,
-        issue_share=0.62,
+        issue_share=0.27,
+        issue_share_element=0.00235,
     ),
     reflectors=Reflectors(
         narrow=Turns(

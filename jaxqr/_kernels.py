@@ -298,7 +298,8 @@ class ClusterKernel:
         exchange = costs.exchange * self.blocks if self.blocks <= 8 else costs.exchange_of_16
         column = costs.latency_column + costs.latency_element * elements
         latency = costs.latency + width * (column + exchange + costs.latency_width * width)
-        seconds = _waves(batch, resident, latency, costs.issue_share * latency, device, self.blocks)
+        share = costs.issue_share + costs.issue_share_element * elements
+        seconds = _waves(batch, resident, latency, share * latency, device, self.blocks)
         return seconds + reflectors_seconds(panel, batch, device)
 
 
