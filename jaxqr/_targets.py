@@ -61,8 +61,8 @@ def panel(
     Args:
       a: float32 ``[batch, m, n]``.
       offset, width: the panel's columns; ``offset + width <= min(m, n)``.
-      regime, variant: of the CUDA kernel, as in ``jaxqr.schedule.Step``; the CPU has one for all. Regimes ``"tiny"``
-        and ``"wide"`` factor whole matrices, of which ``width`` is min(m, n), also the columns right of that.
+      regime, variant: of the CUDA kernel, as in ``jaxqr.schedule.Step``; the CPU has one for all. Regimes ``"narrow"``,
+        ``"tiny"`` and ``"wide"`` factor whole matrices, of which ``width`` is min(m, n), also the columns beyond.
       with_reflectors: also make what the fused update takes.
       in_place: whether the result takes the buffer of ``a``. Otherwise everything outside the panel is left unwritten
         in it, and ``offset`` must be 0.

@@ -74,7 +74,7 @@ class Step:
       regime: of the panel: ``"narrow"``, whole matrices of up to four columns; ``"tiny"``, whole ones by a few warps
         each; ``"wide"``, whole ones of few rows by chunks of their columns; ``"cta"``, by a thread block each;
         ``"cluster"``, by a cluster of thread blocks each; ``"tall"``, more rows than that in blocks; ``"loops"``, whole
-        matrices of one row, or taller ones of one or two columns, by loops of XLA's; or ``"jax"``, JAX's own geqrf.
+        matrices of one row, or some of one or two columns, by loops of XLA's; or ``"jax"``, JAX's own geqrf.
       variant: of the regime's kernel, in regime ``"tall"`` of the ``"cta"`` kernel for its blocks; None where there is
         none.
       update: of the columns right of the panel: ``"fused"``, by kernels of this package, others after a tall panel;

@@ -31,7 +31,7 @@ class OwnPanel(Panel):
 
 
 def emulated(of_all: Iterable[Panel]) -> list[OwnPanel]:
-    """Those of the tiny and wide kernels, and of some others, of which one takes columns in turns too."""
+    """Those of the narrow, tiny and wide kernels, and of some others, of which one takes columns in turns too."""
     chosen = [panel for panel in of_all if panel.is_whole or (panel.regime, panel.variant[:2]) in OTHERS]
     return [OwnPanel(**vars(panel)) for panel in chosen]
 
